@@ -13,7 +13,7 @@ exe.explain(html="model.html", profile=exe.profile(x))  # what was compiled, and
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hlo_disc.benchmark import Benchmark, bench
@@ -94,7 +94,7 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'hlo_disc' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(f"hlo_disc.{_MODULE_OF[name]}"), name)

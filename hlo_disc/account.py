@@ -119,7 +119,7 @@ def parse(text: str) -> Account:
     return account
 
 
-def _read(kind: Any, value: Any) -> Any:
+def _read(kind: object, value: object) -> Any:
     """`value` as a record, from the list of its fields, a Sequence, a tuple or a plain type. Raises ValueError."""
     form, kinds = _form(kind)
     if kind is Any or form is None and type(value) is kind:
@@ -132,7 +132,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 @functools.cache
-def _form(kind: Any) -> tuple[Any, Any]:
+def _form(kind: object) -> tuple[Any, Any]:
     """Return what constructs a value of this type from a list, and the types of its elements; None for a plain type."""
     if hasattr(kind, "_make"):
         return kind._make, [*typing.get_type_hints(kind).values()]
@@ -150,7 +150,7 @@ def _check_numbers(account: Account) -> None:
                 raise ValueError(f"there is no {what} {number} of {count}")
 
 
-def _numbers(flow: Sequence[Any]) -> Iterator[int]:
+def _numbers(flow: Sequence[object]) -> Iterator[int]:
     """The launches of a flow, and of those in it."""
     for item in flow:
         if isinstance(item, list):

@@ -101,7 +101,7 @@ class Executable:
             keep_alive=(library, functions),
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run. The executable stays usable after an error.
 
         Args:
@@ -134,7 +134,7 @@ class Executable:
         rows = [*(("input", x) for x in p.inputs), *(("output", x) for x in p.outputs)]
         return html_table(f"Executable for {p.target}, {len(p.object)} bytes of code", rows)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., Executable], tuple[object, ...]]:
         content = io.BytesIO()
         save(self.program, content)
         return _unpickled, (content.getvalue(), self.options)
@@ -142,7 +142,7 @@ class Executable:
     def __copy__(self) -> Executable:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+    def __deepcopy__(self, memo: dict[int, object]) -> Executable:
         return self
 
     def memory(self, **dims: int) -> Memory:
@@ -220,7 +220,7 @@ class Executable:
 
         return explain_program(self.program, full, html, profile.as_dict() if profile else None)
 
-    def profile(self, *args: Any, seconds: float = 1.0, **kwargs: Any) -> Profile:
+    def profile(self, *args: object, seconds: float = 1.0, **kwargs: object) -> Profile:
         """Measure the time of each kernel in calls with these arrays.
 
         The program is linked once more for it, with functions of the runtime that note every launch: calls of the
@@ -266,7 +266,7 @@ class Executable:
         library = target.link(self.program.object, {**ral.symbols(), **ral.recorded_symbols()})
         return self._native(target, library), {address: name for name, address in library.functions().items()}
 
-    def _leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _leaves(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
         """The arrays of arguments."""
         if self._arguments is not None:
             flat = not kwargs and len(args) == len(self.program.inputs) and all(hasattr(x, "shape") for x in args)
@@ -362,7 +362,7 @@ def _target(name: str) -> Target:
         raise FormatError(f"compiled for the target {name!r}; this hlo_disc has {known}") from None
 
 
-def register_ffi_target(name: str, function: Any) -> None:
+def register_ffi_target(name: str, function: object) -> None:
     """Let programs that are compiled or loaded from now on call an XLA FFI handler by name.
 
     What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but for handlers with a state:
@@ -381,7 +381,7 @@ def register_ffi_target(name: str, function: Any) -> None:
     handlers.register_target(name, function)
 
 
-def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
+def register_ffi_type(name: str, registration: Mapping[str, object]) -> None:
     """Tell the runtime of a type of which a custom call's handler keeps a state, so that it can destroy such states.
 
     XLA does not say how it destroys what is registered with it, so handlers with a state need this call too, after the
@@ -399,7 +399,7 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
     handlers.register_type(name, registration)
 
 
-def _linked_call(call: LibraryCall, functions: list[Any]) -> LinkedCall:
+def _linked_call(call: LibraryCall, functions: list[object]) -> LinkedCall:
     """A library call as the runtime takes it; Python functions that it calls are added to `functions`.
 
     Raises UnsupportedOpError for a target that this process lacks.
@@ -416,7 +416,7 @@ def _linked_call(call: LibraryCall, functions: list[Any]) -> LinkedCall:
     return LinkedCall(call, found, handlers.is_lapack(call.target), handlers.lapack_function(call.target))
 
 
-def _with_address(x: Attribute, where: str, functions: list[Any]) -> Attribute:
+def _with_address(x: Attribute, where: str, functions: list[object]) -> Attribute:
     """A Python function by the address of what calls it with the user's line; anything else as it is."""
     if x.callback is None:
         return x
@@ -471,5 +471,5 @@ def _symbols(text: str) -> list[str]:
     return sorted(Dim.parse(text).symbols)
 
 
-def _keywords(dims: Mapping[str, Any]) -> str:
+def _keywords(dims: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={size}" for name, size in dims.items())

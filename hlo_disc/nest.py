@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_.leaves import Constant, Number
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
 
-def describe_structure(template: Any) -> str:
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+def describe_structure(template: object) -> str:
     """A nest of dicts, lists, tuples and None with numbers of inputs or outputs, or the leaves above, as JSON.
 
     "" for a nest of other things.
@@ -23,7 +28,7 @@ def describe_structure(template: Any) -> str:
         return ""
 
 
-def _encode(node: Any) -> Any:
+def _encode(node: Any) -> Json:
     if node is None or type(node) is int:
         return node
     if isinstance(node, Constant):
@@ -37,7 +42,7 @@ def _encode(node: Any) -> Any:
     raise TypeError(type(node))
 
 
-def nest(node: Any, leaves: Sequence[Any]) -> Any:
+def nest(node: Any, leaves: Sequence[ArrayLike]) -> Any:
     """Results as such a nest, which is parsed, says."""
     if node is None:
         return None
@@ -54,9 +59,9 @@ def nest(node: Any, leaves: Sequence[Any]) -> Any:
     return values if kind == "list" else tuple(values)
 
 
-def inputs_of(node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def inputs_of(node: Any, args: Sequence[ArrayLike], kwargs: Mapping[str, ArrayLike]) -> tuple[ArrayLike, ...]:
     """The inputs that arguments are by the nest of (args, kwargs), which is parsed. Raises ArgumentError."""
-    found: dict[int, Any] = {}
+    found: dict[int, ArrayLike] = {}
     (positional, keywords) = node["tuple"]
     names = [name for name, _ in keywords["dict"]]
     if len(args) > len(positional["tuple"]) and not kwargs:  # by place, as PyTorch's own programs take them
@@ -66,7 +71,7 @@ def inputs_of(node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tupl
     return tuple(found[i] for i in sorted(found))
 
 
-def _collect(node: Any, given: Any, place: str, found: dict[int, Any]) -> None:
+def _collect(node: Any, given: object, place: str, found: dict[int, ArrayLike]) -> None:
     if isinstance(node, int):
         found[node] = given
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ class Options:
         Raises:
             ValueError: a value that cannot be; the message names the variable or the field.
         """
-        values = {}
+        values: dict[str, Any] = {}
         for field in fields(Options):
             text = os.environ.get(f"HLO_DISC_{field.name.upper()}")
             if text is not None:
@@ -96,7 +96,7 @@ def toolchain_settings() -> dict[str, str]:
     return {name: os.environ[name] for name in ("CXX", "CXXFLAGS", "LDFLAGS") if name in os.environ}
 
 
-def _parse(name: str, text: str, kind: type):
+def _parse(name: str, text: str, kind: type) -> object:
     try:
         return bool(int(text)) if kind is bool else kind(text)
     except ValueError:

@@ -232,7 +232,7 @@ class _Header(NamedTuple):
     packed: tuple[_Array, ...]
 
 
-def _header(content: memoryview) -> tuple[dict[str, Any], memoryview]:
+def _header(content: memoryview) -> tuple[dict[str, Json], memoryview]:
     """The header, and what is behind it. Raises FormatError for another kind of file, or one without its end."""
     if not content:
         raise FormatError(f"is no hlo_disc executable: it is empty; {_AGAIN}")
@@ -355,7 +355,7 @@ def _fields(kind: Any, value: Json) -> dict[str, Any]:
 
 
 @functools.cache
-def _form(kind: Any) -> tuple[Any, Any]:
+def _form(kind: object) -> tuple[Any, Any]:
     """Return a type's parts: (dict, types of a record's fields), (tuple or Mapping, X), or (the type itself, None)."""
     if hasattr(kind, "_fields"):
         kinds = {name: x for name, x in kind.__annotations__.items() if name not in _NO_FIELDS}

@@ -11,13 +11,17 @@ import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from jax import ShapeDtypeStruct
+    from jax.typing import ArrayLike
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -57,21 +61,23 @@ class Signature:
             exact = self.static_positions.union(map(self.positional.index, self.static_names & {*self.positional}))
             self.by_keyword = tuple(None if i in exact else name for i, name in enumerate(self.by_keyword))
 
-    def _places(self, what: str, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
+    def _places(
+        self, what: str, nums: int | Iterable[int] | None, names: str | Iterable[str] | None
+    ) -> tuple[frozenset[int], frozenset[str]]:
         """Parameters by number or name, those that may be given by position as positions.
 
         Not what is static by name where others are so by number: there JAX goes by how an argument is given.
         """
         exact = what == "static" and nums is not None
-        nums = () if nums is None else (nums,) if hasattr(nums, "__index__") else tuple(nums)
-        names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        given = () if nums is None else (nums,) if isinstance(nums, SupportsIndex) else tuple(nums)
+        named = () if names is None else (names,) if isinstance(names, str) else tuple(names)
         positions, keywords = set(), set()
-        for num in map(operator.index, nums):
+        for num in map(operator.index, given):
             if not (-len(self.positional) <= num < len(self.positional) or (self.rest and num >= 0)):
                 count = len(self.positional)
                 raise ArgumentError(f"{what}_argnums={num}: {self.name} has {count} positional parameters")
             positions.add(num if num >= 0 else num + len(self.positional))
-        for name in names:
+        for name in named:
             if self._signature and name not in self.names and not self.keyword_rest:
                 raise ArgumentError(f"{what}_argnames={name!r}: {self.name} has the parameters {', '.join(self.names)}")
             if name in self.positional and not exact:
@@ -93,7 +99,7 @@ class Signature:
     def _by_keyword(self, position: int) -> str | None:
         return self.by_keyword[position] if position < len(self.by_keyword) else None
 
-    def check_dims(self, dims: Any) -> Mapping[str, Any]:
+    def check_dims(self, dims: object) -> Mapping[str, object]:
         """`dims`. Raises ArgumentError when they are no mapping, or name what is no parameter."""
         if not isinstance(dims, Mapping):
             name, shape = self.names[0] if self.names else "x", dims if isinstance(dims, str) else "(n, _)"
@@ -106,7 +112,7 @@ class Signature:
                 raise ArgumentError(f"dims names {name!r}, but {self.name} has the parameters {', '.join(self.names)}")
         return dims
 
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise ArgumentError when the function cannot be called like this."""
         if self._signature is not None:
             try:
@@ -114,7 +120,9 @@ class Signature:
             except TypeError as error:
                 raise ArgumentError(f"{self.name}{self._signature}: {error}") from None
 
-    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Static]:
+    def split(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object], Static]:
         """A call as (array arguments, array keyword arguments, static arguments). May change `kwargs`."""
         if kwargs:
             moved = list(args)
@@ -144,14 +152,14 @@ class Signature:
             tuple(static),
         )
 
-    def bind(self, static: Static) -> Callable[..., Any]:
+    def bind(self, static: Static) -> Callable[..., object]:
         """The function of the remaining arguments, in `split`'s order."""
         if not static:
             return self.fn
         at = {where: value for where, _, value in static if isinstance(where, int)}
         named = {where: value for where, _, value in static if isinstance(where, str)}
 
-        def bound(*args: Any, **kwargs: Any) -> Any:
+        def bound(*args: object, **kwargs: object) -> object:
             rest = iter(args)
             full = [at[i] if i in at else next(rest) for i in range(len(args) + len(at))]
             return self.fn(*full, **kwargs, **named)
@@ -166,7 +174,7 @@ class Signature:
             return self.positional[where]
         return f"{self.rest or 'args'}[{where - len(self.positional)}]"
 
-    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> list[str]:
+    def leaves(self, args: Sequence[object], kwargs: Mapping[str, object], static: Static) -> list[str]:
         """The names of the arrays in a split call, in flattening order: "x", "params['w']", "rest[0]"."""
         from jax import tree_util
 
@@ -176,7 +184,7 @@ class Signature:
             for path, _ in tree_util.tree_flatten_with_path(value)[0]
         ]
 
-    def donated(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> list[int]:
+    def donated(self, args: Sequence[object], kwargs: Mapping[str, object], static: Static) -> list[int]:
         """Which arrays of a split call are donated, by their numbers in flattening order."""
         from jax import tree_util
 
@@ -190,7 +198,9 @@ class Signature:
         flags = [given for given, value in arguments for _ in tree_util.tree_leaves(value)]
         return [k for k, given in enumerate(flags) if given]
 
-    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> Iterator[tuple[str, Any]]:
+    def arguments(
+        self, args: Sequence[object], kwargs: Mapping[str, object], static: Static
+    ) -> Iterator[tuple[str, object]]:
         """The parameters of a split call with their values, in flattening order; `*rest` is one tuple."""
         taken = {where for where, _, _ in static if isinstance(where, int)}
         positions = (i for i in itertools.count() if i not in taken)
@@ -205,7 +215,7 @@ class Signature:
         yield from sorted(kwargs.items())
 
     def dims(
-        self, given: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], static: Static
+        self, given: Mapping[str, object], args: Sequence[object], kwargs: Mapping[str, object], static: Static
     ) -> list[str | None]:
         """The shape string of each array in a split call, None where the user gave none.
 
@@ -248,7 +258,9 @@ def parse_dims(text: str, rank: int, name: str) -> tuple[str | None, ...]:
     return tuple(None if d is None else str(d) for d in dims)
 
 
-def spec_dims(spec: Any, text: str | None, name: str) -> tuple[Any, tuple[str | None, ...]]:
+def spec_dims(
+    spec: ArrayLike | ShapeDtypeStruct | str, text: str | None, name: str
+) -> tuple[ArrayLike | ShapeDtypeStruct, tuple[str | None, ...]]:
     """A spec as (array, number or ShapeDtypeStruct, its dims): "f32[b, 64]" or an array with the shape string `text`.
 
     A dynamic axis of a string has size 1 in the result. Raises ArgumentError, ParseError.

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -24,6 +24,13 @@ from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch.export import ExportedProgram
+
+    from hlo_disc.import_.symbols import DimsOfInputs
+
 
 class Read(NamedTuple):
     """A program, and how its results and its arguments nest (`describe_structure`)."""
@@ -33,19 +40,20 @@ class Read(NamedTuple):
     arguments: str = ""
 
 
+Dims = Mapping[str, object] | Sequence[object] | None
 # What a source is, in words, and what reads it.
 _Reading = tuple[str, Callable[[], Read]]
 
 
 def compile(
-    source: Any,
-    *specs: Any,
-    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    source: object,
+    *specs: object,
+    dims: Mapping[str, object] | Sequence[object] | None = None,
     constraints: str | Sequence[str] = (),
     options: Options | None = None,
     trusted: bool = False,
     signature: str = "",
-    **overrides: Any,
+    **overrides: object,
 ) -> Executable:
     """Compile a program once for every shape.
 
@@ -93,10 +101,10 @@ def compile(
 
 
 def program(
-    source: Any,
-    *specs: Any,
+    source: object,
+    *specs: object,
     options: Options,
-    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    dims: Mapping[str, object] | Sequence[object] | None = None,
     constraints: str | Sequence[str] = (),
     trusted: bool = False,
     signature: str = "",
@@ -109,9 +117,9 @@ def program(
 
 
 def stablehlo(
-    source: Any,
-    *specs: Any,
-    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    source: object,
+    *specs: object,
+    dims: Mapping[str, object] | Sequence[object] | None = None,
     constraints: str | Sequence[str] = (),
     trusted: bool = False,
     signature: str = "",
@@ -148,9 +156,9 @@ def stablehlo(
 
 
 def graph(
-    source: Any,
-    *specs: Any,
-    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    source: object,
+    *specs: object,
+    dims: Mapping[str, object] | Sequence[object] | None = None,
     constraints: str | Sequence[str] = (),
     trusted: bool = False,
     signature: str = "",
@@ -160,7 +168,7 @@ def graph(
     return read().graph
 
 
-def is_function(source: Any, specs: Sequence[Any]) -> bool:
+def is_function(source: object, specs: Sequence[object]) -> bool:
     """Whether JAX has to trace it: a function that is none of PyTorch's or TensorFlow's."""
     torch = sys.modules.get("torch")
     foreign = _is_exported(source) or _is_tensorflow(source, specs) or torch and isinstance(source, torch.nn.Module)
@@ -168,7 +176,7 @@ def is_function(source: Any, specs: Sequence[Any]) -> bool:
 
 
 def _reading(
-    source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool, signature: str
+    source: object, specs: Sequence[object], dims: Dims, constraints: Sequence[str], trusted: bool, signature: str
 ) -> _Reading:
     """Return the source in words and a function that reads it. Raises ArgumentError for unsuitable specs and dims."""
     if signature and not is_saved_model(source):
@@ -183,7 +191,7 @@ def _reading(
                 f"{type(source).__name__} is a module of PyTorch's: pass what torch.export.export makes of it, or "
                 'compile it by torch.compile(…, backend="hlo_disc")'
             )
-        return _function(source, specs, {} if dims is None else dims, constraints)
+        return _function(cast("Callable[..., object]", source), specs, {} if dims is None else dims, constraints)
     if specs:
         raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
     if isinstance(dims, str):
@@ -195,17 +203,19 @@ def _reading(
     return _module(source, dims, constraints)
 
 
-def _is_exported(source: Any) -> bool:
+def _is_exported(source: object) -> bool:
     """Is it a program of `torch.export`, or a file of one?"""
     if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".pt2"):
         return True
     return type(source).__module__.startswith("torch.export.") and type(source).__name__ == "ExportedProgram"
 
 
-def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool) -> _Reading:
-    is_file = isinstance(source, (str, os.PathLike))
-    if is_file:
-        _check_exported(source, trusted)
+def _exported(
+    source: object, specs: Sequence[object], dims: Dims, constraints: Sequence[str], trusted: bool
+) -> _Reading:
+    path = source if isinstance(source, (str, os.PathLike)) else None
+    if path is not None:
+        _check_exported(path, trusted)
     if specs or dims or constraints:
         raise ArgumentError("an exported program has its own types and dims: say them to torch.export")
     try:
@@ -216,11 +226,11 @@ def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequenc
         raise ArgumentError(f"{source} is a program of PyTorch's, which cannot be imported: {error}") from None
 
     def read() -> Read:
-        exported = read_exported(_load_exported(source, torch) if is_file else source)
+        exported = read_exported(source if path is None else _load_exported(path, torch))
         arguments = describe_structure(exported.arguments) if exported.arguments else ""
         return Read(exported.graph, describe_structure(exported.results), arguments)
 
-    return f"a torch.export.ExportedProgram{f', {source}' if is_file else ''}", read
+    return f"a torch.export.ExportedProgram{'' if path is None else f', {path}'}", read
 
 
 def _check_exported(path: str | os.PathLike[str], trusted: bool) -> None:
@@ -239,32 +249,32 @@ def _check_exported(path: str | os.PathLike[str], trusted: bool) -> None:
         )
 
 
-def _load_exported(path: str | os.PathLike[str], torch: Any) -> Any:
+def _load_exported(path: str | os.PathLike[str], torch: ModuleType) -> ExportedProgram:
     try:
         return torch.export.load(path)
     except Exception as error:  # of many kinds
         raise ParseError(f"{path} is no program of torch.export that this PyTorch reads: {error}") from None
 
 
-def is_module(source: Any) -> bool:
+def is_module(source: object) -> bool:
     """Whether it is a StableHLO module in some form."""
     other = _is_exported(source) or is_saved_model(source) or hasattr(source, "structured_outputs")
     return not (other or callable(source))
 
 
-def is_compiled(source: Any) -> bool:
+def is_compiled(source: object) -> bool:
     """Whether it is a file that `Executable.save` wrote."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
         return False
     return Path(source).suffix == ".disc" or Path(source).suffix != ".pt2" and is_saved(source)
 
 
-def is_saved_model(source: Any) -> bool:
+def is_saved_model(source: object) -> TypeGuard[str | os.PathLike[str]]:
     """Whether it is the directory of a TensorFlow SavedModel."""
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(os.path.join(source, "saved_model.pb"))
 
 
-def _saved_model(directory: str, signature: str, dims: Any, constraints: Sequence[str]) -> _Reading:
+def _saved_model(directory: str, signature: str, dims: Dims, constraints: Sequence[str]) -> _Reading:
     if find_spec("tensorflow") is None:
         raise ArgumentError(
             f"{directory} is a SavedModel: to read it needs TensorFlow, as pip install hlo_disc[tensorflow]"
@@ -275,7 +285,7 @@ def _saved_model(directory: str, signature: str, dims: Any, constraints: Sequenc
     return what, lambda: Read(*Imported(saved_function(directory, signature)).frozen(dims, constraints))
 
 
-def _is_tensorflow(source: Any, specs: Sequence[Any]) -> bool:
+def _is_tensorflow(source: object, specs: Sequence[object]) -> bool:
     """Is it a function of TensorFlow, by what it has or by its specs?"""
     if hasattr(source, "get_concrete_function") or hasattr(source, "structured_outputs"):
         return True
@@ -286,7 +296,7 @@ def _is_tensorflow(source: Any, specs: Sequence[Any]) -> bool:
     return False
 
 
-def _tensorflow_function(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+def _tensorflow_function(source: object, specs: Sequence[object], dims: Dims, constraints: Sequence[str]) -> _Reading:
     from hlo_disc.tensorflow.importing import Imported, concrete_of
 
     if any(isinstance(x, str) for x in specs):
@@ -297,7 +307,7 @@ def _tensorflow_function(source: Any, specs: Sequence[Any], dims: Any, constrain
     )
 
 
-def _module(source: Any, dims: Any, constraints: Sequence[str]) -> _Reading:
+def _module(source: Any, dims: Dims, constraints: Sequence[str]) -> _Reading:
     from hlo_disc.import_.module import read_module
     from hlo_disc.import_.policy import JAX_EXPORT, STABLEHLO
     from hlo_disc.import_.source import is_export, is_text, load_module
@@ -305,7 +315,11 @@ def _module(source: Any, dims: Any, constraints: Sequence[str]) -> _Reading:
     origin = JAX_EXPORT if is_export(source) else STABLEHLO
 
     def read() -> Read:
-        return Read(read_module(load_module(source), dims=dims, constraints=constraints, origin=origin))
+        return Read(
+            read_module(
+                load_module(source), dims=cast("DimsOfInputs | None", dims), constraints=constraints, origin=origin
+            )
+        )
 
     if is_export(source):
         return f"a jax.export.Exported, {getattr(source, 'fun_name', 'of a function')}", read
@@ -313,7 +327,7 @@ def _module(source: Any, dims: Any, constraints: Sequence[str]) -> _Reading:
     return f"a StableHLO module{f', {Path(source)}' if is_path else ''}", read
 
 
-def _function(fn: Callable[..., Any], specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+def _function(fn: Callable[..., object], specs: Sequence[object], dims: Dims, constraints: Sequence[str]) -> _Reading:
     from jax import tree_util
 
     signature = Signature(fn)

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hlo_disc.errors import FallbackWarning
 from hlo_disc.notebook import counted
@@ -96,6 +96,16 @@ class Stats:
         return "\n".join(lines)
 
 
+class Calls(Protocol):
+    """The calls that a program has served, directly and in `jax.jit`."""
+
+    @property
+    def value(self) -> int: ...
+
+    @property
+    def in_jit(self) -> int: ...
+
+
 class FallbackCount:
     """Why calls run through `jax.jit`, what the first one was given, and how many there were.
 
@@ -124,7 +134,7 @@ class Log:
         self._compiled: list[tuple[Compilation, Any]] = []
         self._fallbacks: list[FallbackCount] = []
 
-    def add(self, compilation: Compilation, count: Any) -> None:
+    def add(self, compilation: Compilation, count: Calls) -> None:
         """count: of the calls that the program serves, as its `value` and `in_jit`."""
         self._compiled.append((compilation, count))
 

@@ -11,9 +11,17 @@ import collections
 import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from jax._src.export.shape_poly import _DimExpr as SymbolicSize
+    from jax.tree_util import PyTreeDef
+    from jax.typing import ArrayLike
+
+    Structure: TypeAlias = "PyTreeDef | Sized"
+
 
 # Classes that JAX knows itself: what it keeps of them are keys.
 _CONTAINERS = (tuple, list, dict, type(None), collections.OrderedDict, collections.defaultdict)
@@ -24,7 +32,7 @@ _SHOWN = 60
 class Sized:
     """A structure, a `PyTreeDef`, of which the last arrays have the numbers at these places of its static data."""
 
-    def __init__(self, tree: Any, places: tuple[int, ...]):
+    def __init__(self, tree: PyTreeDef, places: tuple[int, ...]):
         self._tree, self.places = _with(tree, dict.fromkeys(places, 0)), places
         self.num_nodes, self.num_leaves = tree.num_nodes, tree.num_leaves + len(places)
 
@@ -34,7 +42,7 @@ class Sized:
     def __hash__(self) -> int:
         return hash((self._tree, self.places))
 
-    def unflatten(self, arrays: Iterable[Any]) -> Any:
+    def unflatten(self, arrays: Iterable[ArrayLike]) -> Any:
         arrays = list(arrays)
         count = len(self.places)
         sizes = [array.shape[0] for array in arrays[-count:]]
@@ -46,15 +54,15 @@ class Structures:
 
     def __init__(self) -> None:
         # By structure without numbers: those of the first call, and the places where later ones had others.
-        self._known: dict[Any, tuple[dict[int, int], tuple[int, ...]]] = {}
+        self._known: dict[PyTreeDef, tuple[dict[int, int], tuple[int, ...]]] = {}
 
-    def of(self, tree: Any) -> tuple[Any, list[int], tuple[Any, list[int]] | None]:
+    def of(self, tree: PyTreeDef) -> tuple[Structure, list[int], tuple[Structure, list[int]] | None]:
         """Return the structure with the sizes that have changed taken from arrays, and these sizes. When a size
         changes for the first time, also return the structure's form until now, and the sizes that were fixed in it.
         """
         numbers: dict[int, int] = {}
 
-        def noted(place: int, item: Any) -> Any:
+        def noted(place: int, item: object) -> object:
             if type(item) is not int or not 0 <= item <= _LARGEST:
                 return item
             numbers[place] = item
@@ -79,14 +87,14 @@ def arrays(sizes: Iterable[int]) -> list[np.ndarray]:
     return [np.empty((n, 0), bool) for n in sizes]
 
 
-def of_results(tree: Any) -> tuple[Any, list[Any]]:
+def of_results(tree: PyTreeDef) -> tuple[Structure, list[SymbolicSize]]:
     """Return the structure with its symbolic sizes taken from arrays, and these sizes.
 
     Raises TypeError where a size lies too deep inside an object to be replaced.
     """
-    sizes: dict[int, Any] = {}
+    sizes: dict[int, SymbolicSize] = {}
 
-    def noted(place: int, item: Any) -> Any:
+    def noted(place: int, item: object) -> object:
         if _is_symbolic(item):
             sizes[place] = item
         elif any(map(_is_symbolic, _inside(item))):
@@ -97,7 +105,7 @@ def of_results(tree: Any) -> tuple[Any, list[Any]]:
     return (Sized(tree, tuple(sizes)) if sizes else tree), list(sizes.values())
 
 
-def changes(old: Any, new: Any, names: Sequence[str]) -> list[str]:
+def changes(old: PyTreeDef, new: PyTreeDef, names: Sequence[str]) -> list[str]:
     """How static data differs, by the names of its items; nothing where something else does."""
     (form, before), (other, after) = _apart(old), _apart(new)
     if form != other:
@@ -106,18 +114,18 @@ def changes(old: Any, new: Any, names: Sequence[str]) -> list[str]:
     return [f"{name} was {_shown(x)} and is now {_shown(y)}" for name, x, y in pairs if x is not y and x != y]
 
 
-def _apart(tree: Any) -> tuple[Any, list[Any]]:
+def _apart(tree: PyTreeDef) -> tuple[PyTreeDef, list[object]]:
     """The structure without static data, and its items."""
-    items: list[Any] = []
+    items: list[object] = []
     return _mapped(tree, lambda _, item: items.append(item)), items
 
 
-def names(arguments: Iterable[tuple[str, Any]]) -> list[str]:
+def names(arguments: Iterable[tuple[str, object]]) -> list[str]:
     """Return the names of the items of static data in these named pytrees, as "x.shape[0]"."""
     return [name for argument, value in arguments for name in _names(value, argument)]
 
 
-def _names(value: Any, path: str) -> Iterator[str]:
+def _names(value: object, path: str) -> Iterator[str]:
     from jax import tree_util
 
     below = tree_util.default_registry.flatten_one_level_with_keys(value)
@@ -130,7 +138,7 @@ def _names(value: Any, path: str) -> Iterator[str]:
         yield from _names(child, path + tree_util.keystr((key,)))
 
 
-def _attribute(tree: Any, leaves: Sequence[Any], place: int) -> str:
+def _attribute(tree: PyTreeDef, leaves: Sequence[object], place: int) -> str:
     """Where an instance of a class has an item of its own static data: tried out."""
     mark = object()
     try:
@@ -140,13 +148,13 @@ def _attribute(tree: Any, leaves: Sequence[Any], place: int) -> str:
         return f" (static {place})"
 
 
-def _own(tree: Any) -> Any:
+def _own(tree: PyTreeDef) -> object:
     """Return the data that the outermost node's class keeps beside its children; () for JAX's own classes."""
     kind, data = tree.node_data()
     return () if kind in _CONTAINERS or data is None else data
 
 
-def _items(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _items(data: object, path: str = "") -> Iterator[tuple[str, object]]:
     """The items of nested containers, with where they are."""
     if type(data) is dict:
         for key, below in data.items():
@@ -158,18 +166,18 @@ def _items(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, data
 
 
-def _with(tree: Any, items: Mapping[int, Any]) -> Any:
+def _with(tree: PyTreeDef, items: Mapping[int, object]) -> PyTreeDef:
     """The structure with these items at these places of its static data."""
     return _mapped(tree, lambda place, item: items.get(place, item))
 
 
-def _mapped(tree: Any, change: Callable[[int, Any], Any]) -> Any:
+def _mapped(tree: PyTreeDef, change: Callable[[int, object], object]) -> PyTreeDef:
     """The structure with change(place, item) for each item of its static data, numbered parents before children."""
     from jax import tree_util
 
     places = itertools.count()
 
-    def node(tree: Any) -> Any:
+    def node(tree: PyTreeDef) -> PyTreeDef:
         found = tree.node_data()
         if found is None:
             return tree
@@ -189,19 +197,19 @@ def _mapped(tree: Any, change: Callable[[int, Any], Any]) -> Any:
     return node(tree)
 
 
-def _is_symbolic(item: Any) -> bool:
+def _is_symbolic(item: object) -> bool:
     from jax import export
 
     return export.is_symbolic_dim(item)
 
 
-def _inside(item: Any) -> Iterator[Any]:
+def _inside(item: object) -> Iterator[object]:
     """Yield the items in an object's attributes, and in the attributes of these; nothing for classes and the like."""
     if not isinstance(item, type | types.ModuleType | types.FunctionType):
         for _, below in _items(getattr(item, "__dict__", {})):
             yield from (below, *(inner for _, inner in _items(getattr(below, "__dict__", {}))))
 
 
-def _shown(item: Any) -> str:
+def _shown(item: object) -> str:
     text = getattr(item, "__qualname__", None) or repr(item)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

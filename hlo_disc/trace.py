@@ -28,7 +28,13 @@ from hlo_disc.generalise import Dims
 from hlo_disc.values import Leaf, Result, is_key, show
 
 if TYPE_CHECKING:
+    import jax
+    from jax._src.export.shape_poly import _DimExpr as SymbolicSize
+    from jax.core import ShapedArray
+    from jax.tree_util import PyTreeDef
+
     from hlo_disc.import_.size_questions import Answers, Asked
+    from hlo_disc.structure import Structure
 
 _state = threading.local()
 
@@ -57,8 +63,8 @@ class Traced(NamedTuple):
 
 
 def trace(
-    fn: Callable[..., Any],
-    tree: Any,
+    fn: Callable[..., object],
+    tree: Structure,
     leaves: Sequence[Leaf],
     dims: Dims,
     names: Sequence[str],
@@ -96,8 +102,8 @@ def trace(
 
 
 def trace_call(
-    fn: Callable[..., Any],
-    tree: Any,
+    fn: Callable[..., object],
+    tree: Structure,
     leaves: Sequence[Leaf],
     dims: Dims,
     names: Sequence[str],
@@ -321,8 +327,10 @@ def _tracing() -> Iterator[None]:
 
 
 def flattened(
-    fn: Callable[..., Any], tree: Any, stands_for: Callable[[Any], tuple[Any, list[Any]]] | None = None
-) -> tuple[Callable[..., list[Any]], list[Any]]:
+    fn: Callable[..., object],
+    tree: Structure,
+    stands_for: Callable[[PyTreeDef], tuple[Structure, Sequence[SymbolicSize]]] | None = None,
+) -> tuple[Callable[..., list[jax.Array]], list[Structure]]:
     """The function of flat arrays to flat results, and where each trace of it leaves the tree of these.
 
     stands_for: makes of the tree what takes sizes from results that are there for them alone, and these sizes.
@@ -333,7 +341,7 @@ def flattened(
     out_tree: list[Any] = []
 
     @functools.wraps(fn)
-    def flat(*arrays: Any) -> list[Any]:
+    def flat(*arrays: jax.Array) -> list[jax.Array]:
         args, kwargs = tree.unflatten(arrays)
         results, results_tree = tree_util.tree_flatten(fn(*args, **kwargs))
         results_tree, sizes = stands_for(results_tree) if stands_for else (results_tree, [])
@@ -343,7 +351,7 @@ def flattened(
     return flat, out_tree
 
 
-def _results(avals: Sequence[Any]) -> tuple[Result, ...]:
+def _results(avals: Sequence[ShapedArray]) -> tuple[Result, ...]:
     from jax import dtypes
 
     for aval in avals:
@@ -352,7 +360,7 @@ def _results(avals: Sequence[Any]) -> tuple[Result, ...]:
     return tuple(Result(aval.dtype, aval.weak_type) for aval in avals)
 
 
-def _mistake(flat: Callable[..., Any], leaves: Sequence[Leaf]) -> Exception | None:
+def _mistake(flat: Callable[..., object], leaves: Sequence[Leaf]) -> Exception | None:
     """Return the error of tracing the function at the sizes of the call, none of them symbolic; None for no error."""
     import jax
 

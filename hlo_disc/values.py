@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
+
+if TYPE_CHECKING:
+    import jax
+    from jax.core import Tracer
+    from jax.typing import ArrayLike
+
+    Conversion: TypeAlias = Callable[[ArrayLike], ArrayLike]
+    from jax.typing import ArrayLike
+
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -32,7 +41,7 @@ class Result(NamedTuple):
     weak: bool
 
 
-def describe(leaf: Any) -> Leaf:
+def describe(leaf: object) -> Leaf:
     """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct.
 
     Raises UnsupportedOpError for what only JAX takes, what JAX raises for a masked array, and TypeError for anything
@@ -61,7 +70,7 @@ def describe(leaf: Any) -> Leaf:
     return Leaf(np.dtype(dtypes.canonicalize_dtype(dtype)), shape, getattr(leaf, "weak_type", False))
 
 
-def describe_all(leaves: Sequence[Any], names: Sequence[str], function: str) -> list[Leaf]:
+def describe_all(leaves: Sequence[object], names: Sequence[str], function: str) -> list[Leaf]:
     """`describe` for each leaf. Raises ArgumentError that names the first that is no array."""
     infos = []
     for i, leaf in enumerate(leaves):
@@ -81,30 +90,30 @@ def show(name: str, leaf: Leaf, dims: Sequence[str | None]) -> str:
     return f"{name}: {'weak ' if leaf.weak else ''}{leaf.dtype}[{', '.join(sizes)}]"
 
 
-def is_number(leaf: Any) -> bool:
+def is_number(leaf: object) -> bool:
     """Whether it is a Python number; JAX's own, which its transformations pass on, know their dtype."""
     return type(leaf) in _NUMBERS or (isinstance(leaf, _NUMBERS) and hasattr(leaf, "aval"))
 
 
-def is_key(dtype: Any) -> bool:
+def is_key(dtype: object) -> bool:
     """Whether it is a type of random keys."""
     from jax import dtypes
 
     return dtype is not None and dtypes.issubdtype(dtype, dtypes.prng_key)
 
 
-def is_tracer(leaf: Any) -> bool:
+def is_tracer(leaf: object) -> TypeGuard[Tracer]:
     from jax.core import Tracer
 
     return isinstance(leaf, Tracer)
 
 
-def is_symbolic(leaf: Any) -> bool:
+def is_symbolic(leaf: object) -> bool:
     """Whether it is a tracer with a symbolic size: an export that goes on, or another compilation."""
     return is_tracer(leaf) and not all(isinstance(n, int) for n in leaf.shape)
 
 
-def taken(leaf: Any, info: Leaf) -> Callable[[Any], Any] | None:
+def taken(leaf: object, info: Leaf) -> Conversion | None:
     """Return a function that converts an argument like `leaf` for a program; None where the program takes it as it is.
 
     The function raises ArgumentError for an argument of another type than `info` says.
@@ -118,14 +127,14 @@ def taken(leaf: Any, info: Leaf) -> Callable[[Any], Any] | None:
     return _booleans if info.dtype == dtypes.float0 else None
 
 
-def as_array(leaf: Any, info: Leaf) -> Any:
+def as_array(leaf: ArrayLike, info: Leaf) -> ArrayLike:
     """`leaf`, which a program takes as it is but for its dtype, as an array of the dtype that was compiled."""
     if leaf.dtype == info.dtype and not isinstance(leaf, np.generic):
         return leaf
     return leaf.astype(info.dtype) if is_tracer(leaf) else np.asarray(leaf, info.dtype)
 
 
-def given(result: Result, wrap: bool) -> Callable[[Any], Any] | None:
+def given(result: Result, wrap: bool) -> Conversion | None:
     """Return a conversion of a result to what the call returns; None for none. wrap: numpy's arrays become JAX's."""
     from jax import dtypes
 
@@ -138,7 +147,7 @@ def given(result: Result, wrap: bool) -> Callable[[Any], Any] | None:
     return functools.partial(new_array, weak=result.weak) if wrap else None
 
 
-def _key_data(keys: Any, dtype: Any) -> Any:
+def _key_data(keys: jax.Array, dtype: object) -> jax.Array | np.ndarray:
     from hlo_disc.ral.contexts.jax import key_data
 
     if keys.dtype != dtype:
@@ -146,7 +155,7 @@ def _key_data(keys: Any, dtype: Any) -> Any:
     return key_data(keys)
 
 
-def _booleans(array: Any) -> np.ndarray:
+def _booleans(array: jax.Array | np.ndarray) -> np.ndarray:
     from jax import dtypes
 
     if array.dtype != dtypes.float0:
@@ -154,7 +163,7 @@ def _booleans(array: Any) -> np.ndarray:
     return np.zeros(array.shape, bool)
 
 
-def _float0(array: Any) -> np.ndarray:
+def _float0(array: jax.Array | np.ndarray) -> np.ndarray:
     from jax import dtypes
 
     return np.zeros(array.shape, dtypes.float0)

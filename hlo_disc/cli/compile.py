@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -30,6 +30,9 @@ from hlo_disc.options import toolchain_settings
 from hlo_disc.program import Program
 from hlo_disc.saved import save
 
+if TYPE_CHECKING:
+    from hlo_disc.cli.files import Settings
+
 
 @main.command("compile")
 @program_options
@@ -51,7 +54,7 @@ def compile_command(
     name: str | None,
     levels: Sequence[str],
     weights_beside: bool,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> None:
     """Compile FILE to an executable file or a C library, or write it as StableHLO.
 
@@ -90,7 +93,7 @@ def compile_command(
 
 
 def _library(
-    file: Path, output: Path, name: str | None, levels: Sequence[str], weights_beside: bool, settings: dict[str, Any]
+    file: Path, output: Path, name: str | None, levels: Sequence[str], weights_beside: bool, settings: Settings
 ) -> None:
     from hlo_disc.library.emit import emit, library_name
 
@@ -114,7 +117,7 @@ def _library(
 @program_options
 @click.option("--full", is_flag=True, help="Show every launch with its work, and the parts of the arena.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page to this file, too.")
-def explain(file: Path, full: bool, html: Path | None, **settings: Any) -> None:
+def explain(file: Path, full: bool, html: Path | None, **settings: Unpack[Settings]) -> None:
     """Show how FILE is compiled.
 
     Its signature and guards, the time of the longest stages, and the kernels with their variants. 'hlo-disc profile'

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, TypeVar, Unpack
 
 import click
 
@@ -23,13 +23,37 @@ from hlo_disc.program import Program
 from hlo_disc.saved import read
 from hlo_disc.targets import registry
 
+C = TypeVar("C", bound=Callable[..., object])
+
+
+class Settings(TypedDict):
+    """The options that every command takes."""
+
+    dims: Sequence[str]
+    constraints: Sequence[str]
+    target: str | None
+    threads: int | None
+    dump: str | None
+    trusted: bool
+    signature: str
+
+
+class Reading(TypedDict):
+    """How to read a file, as `sources.program` takes it."""
+
+    dims: Mapping[str, str] | None
+    constraints: Sequence[str]
+    trusted: bool
+    signature: str
+
+
 err = progress.console()
 _DAY = 24 * 60 * 60
 _SHOWN = 500  # characters of a message
 THREADS = click.IntRange(0, MOST_THREADS)
 
 
-def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def program_options(command: C) -> C:
     """The options that every command takes."""
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
@@ -51,7 +75,7 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def open_program(file: Path, **settings: Any) -> Executable:
+def open_program(file: Path, **settings: Unpack[Settings]) -> Executable:
     """The executable of a saved file, or of a program that is compiled now."""
     options, reading = checked(file, **settings)
     if is_compiled(file):
@@ -59,7 +83,7 @@ def open_program(file: Path, **settings: Any) -> Executable:
     return Executable(sources.program(file, options=options, **reading), options)
 
 
-def open_for_any_machine(file: Path, **settings: Any) -> Program:
+def open_for_any_machine(file: Path, **settings: Unpack[Settings]) -> Program:
     """Return the program of a file: linked, with its packed weights, where this machine can run it, else as it is."""
     options, reading = checked(file, **settings)
     if is_compiled(file):
@@ -69,7 +93,7 @@ def open_for_any_machine(file: Path, **settings: Any) -> Program:
     return Executable(program, options).program if runs_here(program) else program
 
 
-def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tuple[str, Program]]:
+def compiled_for(file: Path, levels: Sequence[str], **settings: Unpack[Settings]) -> list[tuple[str, Program]]:
     """A program compiled for each of several levels of features, none of them packed. Raises ArgumentError."""
     options, reading = checked(file, **settings)
     if is_compiled(file):
@@ -112,7 +136,7 @@ except MemoryError:
 """
 
 
-def check_module(file: Path, reading: Mapping[str, Any]) -> None:
+def check_module(file: Path, reading: Reading) -> None:
     """Read a program in another process first, with bounds on memory and time, before it is read in this one.
 
     jaxlib's parser dies of some files (deeply nested text, damaged bytecode), or spoils its memory. Raises what reading
@@ -154,7 +178,7 @@ def checked(
     dump: str | None,
     trusted: bool,
     signature: str,
-) -> tuple[Options, dict[str, Any]]:
+) -> tuple[Options, Reading]:
     """Options, and how to read the file: arguments of `sources.program` and others.
 
     Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_module` does.
@@ -178,7 +202,7 @@ def checked(
     return options, reading
 
 
-def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool, signature: str) -> dict[str, Any]:
+def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool, signature: str) -> Reading:
     """Return the options of a command as arguments of `sources.program`. Raises ArgumentError."""
     shapes = pairs("--dims", dims, "NAME=SHAPE")
     return {"dims": shapes or None, "constraints": list(constraints), "trusted": trusted, "signature": signature}
@@ -194,7 +218,7 @@ def is_compiled(file: Path) -> bool:
     return sources.is_compiled(file)
 
 
-def refuse(options: Mapping[str, Any], message: str) -> None:
+def refuse(options: Mapping[str, object], message: str) -> None:
     """Raise ArgumentError for options that are given; `{}` in the message is the first."""
     for option, value in options.items():
         if value:

@@ -6,7 +6,7 @@ import errno
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import click
 import numpy as np
@@ -17,11 +17,13 @@ from hlo_disc.executable import Executable
 from hlo_disc.program import Program, dtype_named
 from hlo_disc.random_inputs import LARGEST, draw, shown, size_of
 
+C = TypeVar("C", bound=Callable[..., object])
+
 _ADVICE = "give what numpy.save or numpy.savez wrote"
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 
 
-def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def input_options(command: C) -> C:
     """The options that say what a program runs on."""
     for option in (
         click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of random inputs."),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from hlo_disc.cli.files import check_output, check_seconds, err, open_program, program_options, writing
 from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import input_options, inputs_of
+
+if TYPE_CHECKING:
+    from hlo_disc.cli.files import Settings
 
 
 @main.command()
@@ -27,7 +30,7 @@ def profile(
     seconds: float,
     trace: Path | None,
     html: Path | None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> None:
     """Show what each kernel of FILE takes.
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 import numpy as np
@@ -27,6 +27,9 @@ from hlo_disc.cli.files import (
 from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import input_options, inputs_of, sizes_of
 
+if TYPE_CHECKING:
+    from hlo_disc.cli.files import Settings
+
 
 @main.command()
 @program_options
@@ -34,7 +37,13 @@ from hlo_disc.cli.inputs import input_options, inputs_of, sizes_of
 @click.option("--out", type=click.Path(path_type=Path), help="Write the results to this .npz, as out0, out1 …")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Run this many times.")
 def run(
-    file: Path, inputs: Sequence[str], sizes: Sequence[str], seed: int, out: Path | None, repeat: int, **settings: Any
+    file: Path,
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+    seed: int,
+    out: Path | None,
+    repeat: int,
+    **settings: Unpack[Settings],
 ) -> None:
     """Run FILE on arrays or random inputs.
 
@@ -70,7 +79,9 @@ def run(
 @click.option("--seconds", default=5.0, show_default=True, help="Time for each combination of sizes.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random inputs.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file as JSON.")
-def bench(file: Path, sizes: Sequence[str], seconds: float, seed: int, json_file: Path | None, **settings: Any) -> None:
+def bench(
+    file: Path, sizes: Sequence[str], seconds: float, seed: int, json_file: Path | None, **settings: Unpack[Settings]
+) -> None:
     """Time FILE against jax.jit and the machine's limit.
 
     It is compiled once and run on random inputs at all sizes; jax.jit compiles for each. The limit is the least time

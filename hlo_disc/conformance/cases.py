@@ -90,7 +90,7 @@ def make_case(module: ir.Module, kind: str) -> Case:
     return Case(module, inputs, checks)
 
 
-def functions(module: ir.Module) -> dict[str, Any]:
+def functions(module: ir.Module) -> dict[str, ir.OpView]:
     """The module's functions by name."""
     return {text(op.attributes["sym_name"]): op for op in module.body.operations if op.operation.name == "func.func"}
 
@@ -101,7 +101,7 @@ def without_meaning(module: ir.Module) -> str:
     return next((f"{name} needs more than one device or a host beside it" for name in _NO_MEANING if name in shown), "")
 
 
-def set_arguments(function: Any, results: Sequence[ir.Value] | None = None) -> None:
+def set_arguments(function: ir.OpView, results: Sequence[ir.Value] | None = None) -> None:
     """Give a function the type that its block's arguments, and its returned values, have now."""
     block = function.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1]
@@ -119,7 +119,7 @@ def set_arguments(function: Any, results: Sequence[ir.Value] | None = None) -> N
     function.attributes["function_type"] = ir.TypeAttr.get(kind, context=function.context)
 
 
-def _checks(function: Any) -> Iterator[Any]:
+def _checks(function: ir.OpView) -> Iterator[ir.OpView]:
     for block in function.regions[0].blocks:
         for op in block.operations:
             if op.operation.name == "stablehlo.custom_call":
@@ -128,7 +128,7 @@ def _checks(function: Any) -> Iterator[Any]:
 
 
 def _split(
-    main: Any, found: Mapping[str, Any], constants_are_given: bool
+    main: ir.OpView, found: Mapping[str, ir.OpView], constants_are_given: bool
 ) -> tuple[tuple[np.ndarray, ...], tuple[Check, ...]]:
     """Make `main` a function from the given values to the checked ones; returns the values and the checks."""
     decoder = Decoder()
@@ -162,12 +162,12 @@ def _split(
 
 
 def _rebuild(
-    main: Any,
-    found: Mapping[str, Any],
+    main: ir.OpView,
+    found: Mapping[str, ir.OpView],
     known: Mapping[ir.Value, np.ndarray],
     given: Sequence[ir.Value],
     results: Sequence[ir.Value],
-    sources: Sequence[Any],
+    sources: Sequence[ir.OpView],
 ) -> tuple[np.ndarray, ...]:
     set_arguments(main, results)
     inputs = []
@@ -190,7 +190,7 @@ def _says_sizes(value: ir.Value) -> bool:
     return any(use.operand_number in _SIZES.get(use.owner.name, ()) for use in value.uses)
 
 
-def _returned(function: Any, decoder: Decoder) -> list[np.ndarray]:
+def _returned(function: ir.OpView, decoder: Decoder) -> list[np.ndarray]:
     """The values that a function of constants returns."""
     operations = list(function.regions[0].blocks[0].operations)
     values = {op.results[0]: op for op in operations if op.operation.name == "stablehlo.constant"}
@@ -200,7 +200,7 @@ def _returned(function: Any, decoder: Decoder) -> list[np.ndarray]:
     return [_constant(values[value], decoder) for value in returned]
 
 
-def _constant(op: Any, decoder: Decoder) -> np.ndarray:
+def _constant(op: ir.OpView, decoder: Decoder) -> np.ndarray:
     dtype, sizes = decoder.tensor(op.results[0].type)
     # A copy that is not MLIR's memory: the module may be gone when it is read.
     return np.array(constant(op, dtype)).reshape([n or 0 for n in sizes])
@@ -210,7 +210,7 @@ def _main_op(module: ir.Module) -> str:
     """The first op that is not common to most programs; in a module of such, the last one of all."""
     names: list[str] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         is_call = op.name == "stablehlo.custom_call"
         names.append("@" + text(op.attributes["call_target_name"]) if is_call else op.name)
         return ir.WalkResult.ADVANCE

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -71,7 +70,7 @@ class MainSignature:
         yield from _fill(shapes, [*some, [names[:1] * count for count in counts]])
 
 
-def _fill(shapes: Sequence[TypeShape], namings: Any) -> Iterator[Names]:
+def _fill(shapes: Sequence[TypeShape], namings: Iterable[Sequence[Sequence[str]]]) -> Iterator[Names]:
     for naming in namings:
         if any(len(given) != sum(n is None for n in shape) for given, shape in zip(naming, shapes, strict=True)):
             continue

@@ -102,7 +102,7 @@ class _Run:
         else:
             self.checked(case)
 
-    def compile(self, module: Any, dims: Any = None) -> Executable:
+    def compile(self, module: object, dims: Any = None) -> Executable:
         dump = str(Path(self.settings.dump) / self.result.name.replace("/", "_")) if self.settings.dump else ""
         options = Options(target=self.settings.target, threads=self.settings.threads, dump=dump)
         start = time.perf_counter()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from hlo_disc.explain import text
 from hlo_disc.explain.page import page, write
@@ -25,7 +24,7 @@ class Explanation(str):
         made._page = page
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)
 
     def _repr_html_(self) -> str:
@@ -37,7 +36,7 @@ def explain_program(
     program: Program,
     full: bool = False,
     file: str | os.PathLike[str] | None = None,
-    profile: Mapping[str, Any] | None = None,
+    profile: Mapping[str, object] | None = None,
 ) -> Explanation:
     """Return the explanation of a program for any machine, and write its page to a file if one is given.
 
@@ -55,7 +54,7 @@ def explain_function(
     programs: Sequence[Program],
     full: bool,
     file: str | os.PathLike[str] | None,
-    profile: Mapping[str, Any] | None,
+    profile: Mapping[str, object] | None,
 ) -> Explanation:
     """Return a jitted function's statistics and the explanations of its programs; write the page to a file if given."""
     if file is not None:

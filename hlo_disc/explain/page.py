@@ -11,12 +11,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 from hlo_disc.account import Launch, parse
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.explain.text import main_ops, ops_text
 from hlo_disc.program import GuardRow, Program
+
+T = TypeVar("T")
 
 # Lines around one of the user's, the most characters of one, and the most lines of all files.
 _AROUND, _CHARACTERS, _LINES = 2, 160, 2000
@@ -25,7 +27,7 @@ _PLACE = re.compile(r"(.*?):(\d+):\d+(?: \((.*)\))?")
 _SIGNS = {"add": "+", "mul": "*", "floordiv": "/", "mod": "%", "min": "min", "max": "max"}
 
 
-def page(programs: Sequence[Program], profile: Mapping[str, Any] | None = None) -> str:
+def page(programs: Sequence[Program], profile: Mapping[str, object] | None = None) -> str:
     """The page as text.
 
     profile: `Profile.as_dict` of a program of this name. Programs without an account are left out.
@@ -41,17 +43,19 @@ def page(programs: Sequence[Program], profile: Mapping[str, Any] | None = None) 
     return before + embedded + after
 
 
-def write(path: str | os.PathLike[str], programs: Sequence[Program], profile: Mapping[str, Any] | None = None) -> None:
+def write(
+    path: str | os.PathLike[str], programs: Sequence[Program], profile: Mapping[str, object] | None = None
+) -> None:
     """Write the page. Raises OSError."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(page(programs, profile))
 
 
-def _itself(x: Any) -> Any:
+def _itself(x: T) -> T:
     return x
 
 
-def _operator(sign: str) -> Callable[[Any, Any], Any]:
+def _operator(sign: str) -> Callable[[object, object], list[object]]:
     return lambda a, b: [sign, a, b]
 
 
@@ -75,7 +79,7 @@ class _Sizes:
         return number
 
 
-def _program(program: Program) -> dict[str, Any]:
+def _program(program: Program) -> dict[str, object]:
     p, account, sizes = program, parse(program.account), _Sizes()
     raw = {f"%{i}.{axis}": sizes(d) for i, x in enumerate(p.inputs) for axis, d in enumerate(x.shape)}
     reasons: dict[int, list[Any]] = {}
@@ -112,7 +116,7 @@ def _program(program: Program) -> dict[str, Any]:
     }
 
 
-def _condition(guard: GuardRow, program: Program, sizes: _Sizes) -> dict[str, Any]:
+def _condition(guard: GuardRow, program: Program, sizes: _Sizes) -> dict[str, object]:
     """How it reads, with the sizes of arguments by their names, and what it compares."""
 
     def named(text: str) -> str:
@@ -131,7 +135,7 @@ def _largest(guards: Iterable[GuardRow]) -> dict[str, int]:
     return found
 
 
-def _launch(launch: Launch, reasons: list[Any], sizes: _Sizes) -> dict[str, Any]:
+def _launch(launch: Launch, reasons: list[list[object]], sizes: _Sizes) -> dict[str, object]:
     by_place: dict[int, list[Any]] = {}
     for op in launch.ops:
         by_place.setdefault(op[1], []).append(op)
@@ -151,7 +155,7 @@ def _launch(launch: Launch, reasons: list[Any], sizes: _Sizes) -> dict[str, Any]
     }
 
 
-def _sources(places: Sequence[str]) -> tuple[list[Any], list[Any]]:
+def _sources(places: Sequence[str]) -> tuple[Sequence[object], Sequence[object]]:
     """The files with the user's lines, and of each place its file, its line and its function; -1 for what is no line.
 
     A file is its name and some lines, each its number and its text, where it can be read.
@@ -178,7 +182,7 @@ def _sources(places: Sequence[str]) -> tuple[list[Any], list[Any]]:
     return files, found
 
 
-def _excerpt(name: str, lines: set[int]) -> list[Any]:
+def _excerpt(name: str, lines: set[int]) -> list[object]:
     """These lines of a file and some around them, each with its number; the lines alone where there is no such file."""
     try:
         text = linecache.getlines(name)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from hlo_disc.account import Account, Launch, parse
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.program import Program
+
+# The name of an op, its place, and how many there are.
+OpRow: TypeAlias = tuple[str, int, int]
 
 # A summary's lines, how many rows of a kind it shows at most, and how long its lines are.
 LINES = 59
@@ -76,7 +79,7 @@ def launches_text(account: Account) -> str:
     return "\n".join([_counts(account), *_flow(account.flow, account, "  ")])
 
 
-def ops_text(ops: Iterable[Sequence[Any]]) -> str:
+def ops_text(ops: Iterable[OpRow]) -> str:
     """As "2 constant, add", of (name, place, how many)."""
     names: Counter[str] = Counter()
     for name, _, count in ops:
@@ -84,7 +87,7 @@ def ops_text(ops: Iterable[Sequence[Any]]) -> str:
     return ", ".join(name if n == 1 else f"{n} {name}" for name, n in names.items()) or "copy"
 
 
-def main_ops(ops: Sequence[Sequence[Any]]) -> str:
+def main_ops(ops: Sequence[OpRow]) -> str:
     """Return the text of the main ops: products first, without ops that only arrange numbers, unless all do."""
     kept = [op for op in ops if op[0] not in _ARRANGING] or list(ops)
     return ops_text(sorted(kept, key=lambda op: op[0] not in _PRODUCTS))

@@ -18,7 +18,7 @@ from hlo_disc.import_.jax import from_jax
 
 
 def traced(
-    r: Construction, fn: Callable[..., Any], *values: Value, at_least: Sequence[tuple[Dim, Dim]] = ()
+    r: Construction, fn: Callable[..., object], *values: Value, at_least: Sequence[tuple[Dim, Dim]] = ()
 ) -> list[Value]:
     """The arrays that `fn` makes of arrays like these, flattened. Raises what tracing and reading it raise.
 
@@ -34,7 +34,7 @@ def traced(
     leaves = [jax.ShapeDtypeStruct((0,) * x.rank, x.dtype) for x in values]
     known = [f"{name(a)} >= {name(b)}" for a, b in at_least if a is not b and not (a.is_const and b.is_const)]
 
-    def flat(*arrays: Any) -> list[Any]:
+    def flat(*arrays: jax.Array) -> list[jax.Array]:
         return jax.tree.leaves(fn(*arrays))
 
     with jax.enable_x64(True):
@@ -42,7 +42,7 @@ def traced(
     return inlined(r, graph, values, {str(symbol): d for d, symbol in named.items() if not d.is_const})
 
 
-def by_jax(fn: Callable[..., Any]) -> Callable[..., Value]:
+def by_jax(fn: Callable[..., object]) -> Callable[..., Value]:
     """A formula for `elementwise`, or a handler of an op whose only arguments are tensors: `fn` of arrays."""
 
     def handle(r: Construction, *values: Value) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -55,10 +55,10 @@ class Construction(ABC):
 
     # What handlers ask for
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
         return self.builder.op(name, operands, self.location(), **attrs)
 
-    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> tuple[Value, ...]:
+    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> tuple[Value, ...]:
         return self.builder.multi(name, operands, self.location(), **attrs)
 
     def constant(self, value: np.ndarray) -> Value:

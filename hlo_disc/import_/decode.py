@@ -67,14 +67,14 @@ class Decoder:
         dtype, sizes = self.tensor(kind)
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
-    def attribute(self, attribute: ir.Attribute, decode: Callable[[Any], T]) -> T:
+    def attribute(self, attribute: ir.Attribute, decode: Callable[[ir.Attribute], T]) -> T:
         """`decode(attribute)`, computed once."""
         key = (decode, attribute)
         if key not in self._attributes:
             self._attributes[key] = decode(attribute)
         return self._attributes[key]
 
-    def line(self, op: Any) -> str:
+    def line(self, op: ir.OpView) -> str:
         """The user's line of an op as "model.py:12:3 (layer)", "" when it has none."""
         location = op.location
         key = location.attr
@@ -101,42 +101,42 @@ def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
     return dtype, sizes
 
 
-def ints(attribute: Any) -> tuple[int, ...]:
+def ints(attribute: ir.Attribute) -> tuple[int, ...]:
     """A dense array or dense elements of integers."""
     if isinstance(attribute, ir.DenseElementsAttr):
         return tuple(np.asarray(attribute).reshape(-1).tolist())
     return tuple(map(int, attribute))
 
 
-def integer(attribute: Any) -> int:
+def integer(attribute: ir.Attribute) -> int:
     return ir.IntegerAttr(attribute).value
 
 
-def enumerator(attribute: Any) -> str:
+def enumerator(attribute: ir.Attribute) -> str:
     """Which of an enumeration's values it is, as LT or HIGHEST, of StableHLO's attribute or CHLO's."""
     return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
 
 
-def is_token(value: Any) -> bool:
+def is_token(value: ir.Value) -> bool:
     """Whether a value of a module orders effects, and carries nothing."""
     return mlir.stablehlo.TokenType.isinstance(value.type)
 
 
-def flag(attribute: Any) -> bool:
+def flag(attribute: ir.Attribute) -> bool:
     return ir.BoolAttr(attribute).value
 
 
-def text(attribute: Any) -> str:
+def text(attribute: ir.Attribute) -> str:
     """A string; what is no UTF-8 in it, as MLIR allows, is replaced."""
     return ir.StringAttr(attribute).value_bytes.decode(errors="replace")
 
 
-def constant(op: Any, dtype: np.dtype) -> np.ndarray:
+def constant(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
     """The value of a constant op, as `array` has it."""
     return _complex(op, dtype) if dtype.kind == "c" else array(op.attributes["value"], dtype)
 
 
-def _complex(op: Any, dtype: np.dtype) -> np.ndarray:
+def _complex(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
     """The value of a complex constant: the bindings hand out no attribute for it, so its text is read as pairs."""
     elements = str(op).partition("dense<")[2].rpartition("> : tensor<")[0]
     shape = ir.RankedTensorType(op.results[0].type).shape
@@ -149,7 +149,7 @@ def _complex(op: Any, dtype: np.dtype) -> np.ndarray:
     return np.broadcast_to(values, shape) if is_splat else values
 
 
-def array(attribute: Any, dtype: np.dtype) -> np.ndarray:
+def array(attribute: ir.Attribute, dtype: np.dtype) -> np.ndarray:
     """A dense attribute as an array; a view of MLIR's memory where numpy has the dtype, with strides 0 for a splat."""
     if not isinstance(attribute, ir.DenseElementsAttr):
         raise UnsupportedOpError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import inspect
 from types import FrameType
-from typing import Any
 
 from jax._src import core
 
@@ -25,7 +24,7 @@ def is_dropped(frame: FrameType) -> bool:
     return code[at] == dis.opmap["POP_TOP"]
 
 
-def callee(frame: FrameType) -> Any:
+def callee(frame: FrameType) -> object:
     """Return what a frame calls now, where names and attributes say it; None where it is not known."""
     *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
     while before and before[-1].opname in ("PRECALL", "KW_NAMES"):

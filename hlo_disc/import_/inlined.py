@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, make_op, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -31,11 +30,11 @@ def inlined(r: Construction, graph: Graph, values: Sequence[Value], sizes: Mappi
     return [inside[x] for x in graph.outputs]
 
 
-def _resized(attrs: Mapping[str, Any], sizes: Mapping[str, Dim]) -> dict[str, Any]:
+def _resized(attrs: Mapping[str, object], sizes: Mapping[str, Dim]) -> dict[str, object]:
     return {name: _attribute(attr, sizes) for name, attr in attrs.items()}
 
 
-def _attribute(attr: Any, sizes: Mapping[str, Dim]) -> Any:
+def _attribute(attr: object, sizes: Mapping[str, Dim]) -> object:
     if type(attr) is Dim:
         return attr.substitute(sizes)
     if type(attr) is tuple:
@@ -44,10 +43,10 @@ def _attribute(attr: Any, sizes: Mapping[str, Dim]) -> Any:
 
 
 def _region(region: Region, sizes: Mapping[str, Dim]) -> Region:
-    values = {x: Value(x.dtype, _attribute(x.shape, sizes), None, x.index) for x in region.inputs}
+    values = {x: Value(x.dtype, tuple(d.substitute(sizes) for d in x.shape), None, x.index) for x in region.inputs}
     ops: list[Op] = []
     for op in region.ops:
-        types = [(x.dtype, _attribute(x.shape, sizes)) for x in op.results]
+        types = [(x.dtype, tuple(d.substitute(sizes) for d in x.shape)) for x in op.results]
         ops.append(make_op(op.name, [values[x] for x in op.operands], _resized(op.attrs, sizes), types, op.loc))
         values.update(zip(op.results, ops[-1].results, strict=True))
     return Region(tuple(values[x] for x in region.inputs), tuple(ops), tuple(values[x] for x in region.outputs))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 from jax import export
@@ -27,18 +27,36 @@ jax_names.check()  # before what follows, which would say less of a name that is
 from hlo_disc.import_ import jax_lowering, size_functions, size_numbers  # noqa: E402
 from hlo_disc.import_.size_questions import Answers, answering, is_size  # noqa: E402
 
+if TYPE_CHECKING:
+    from jax.core import ShapedArray
+    from jax.typing import DTypeLike
+
+    from hlo_disc.import_.jax_callbacks import Callback
+    from hlo_disc.import_.size_numbers import Size
+
+
+class Described(Protocol):
+    """The known type of an argument; perhaps with `weak`, whether it is that of a Python number."""
+
+    @property
+    def dtype(self) -> DTypeLike: ...
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+
 READS_TRACED = "it reads a value from outside that JAX is tracing: pass it as an argument"
 USES_REF = "it reads or writes a jax.Ref from outside: a compiled program changes nothing but its results"
 
 
 def from_jax(
-    fn: Callable[..., Any],
-    leaves: Sequence[Any],
+    fn: Callable[..., object],
+    leaves: Sequence[Described],
     dims: Sequence[ShapeSpec],
     names: Sequence[str],
     constraints: Sequence[str] = (),
     answers: Answers | None = None,
-) -> tuple[Graph, Sequence[Any]]:
+) -> tuple[Graph, Sequence[ShapedArray]]:
     """The graph of a function of flat arrays, and what JAX knows of each result: `dtype`, `shape`, `weak_type`.
 
     leaves: `dtype`, `shape` and perhaps `weak` (a Python number's type) of each argument. Random keys are their data
@@ -69,7 +87,7 @@ def from_jax(
             raise UnsupportedOpError(READS_TRACED)
         if any(isinstance(const, jax.Ref) for const in traced.jaxpr.consts):
             raise UnsupportedOpError(USES_REF)
-        callbacks: list[Any] = []
+        callbacks: list[Callback] = []
         lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters(callbacks))
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]
@@ -80,7 +98,7 @@ def from_jax(
     return graph, traced.jaxpr.out_avals
 
 
-def _of_an_element(dtype: Any) -> list[Dim]:
+def _of_an_element(dtype: DTypeLike) -> list[Dim]:
     """The shape of the data of one element: none but for random keys."""
     if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
         return []
@@ -88,7 +106,7 @@ def _of_an_element(dtype: Any) -> list[Dim]:
     return list(map(Dim.of, data.shape))
 
 
-def _filled(leaf: Any, spec: Sequence[Dim | None], name: str) -> list[Dim]:
+def _filled(leaf: Described, spec: Sequence[Dim | None], name: str) -> list[Dim]:
     if len(spec) != len(leaf.shape):
         raise ArgumentError(f"{name} has rank {len(leaf.shape)}, but its dims {_shown(spec)} have rank {len(spec)}")
     return [Dim.of(leaf.shape[axis]) if d is None else d for axis, d in enumerate(spec)]
@@ -98,14 +116,14 @@ def _shown(spec: Sequence[Dim | None]) -> str:
     return f"({', '.join('_' if d is None else str(d) for d in spec)})"
 
 
-def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard], answers: Answers | None) -> dict[Dim, Any]:
+def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard], answers: Answers | None) -> dict[Dim, Size]:
     """JAX's form of every size: a number where constraints leave no other; all symbolic ones in one scope, so that it
     can compare them.
     """
     fixed = fixed_sizes(constraints, {name for d in dims for name in d.symbols})
     numbers = {name: Dim.const(n) for name, n in fixed.items()}
     found = {d: d.substitute(numbers) for d in dims}
-    sizes: dict[Dim, Any] = {d: n.value for d, n in found.items() if n.is_const}
+    sizes: dict[Dim, Size] = {d: n.value for d, n in found.items() if n.is_const}
     symbolic = {d: n for d, n in found.items() if not n.is_const}
     if symbolic:
         sides = [(g.lhs.substitute(numbers), g.relation, g.rhs.substitute(numbers)) for g in constraints]

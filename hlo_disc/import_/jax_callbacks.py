@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import gc
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -22,6 +22,10 @@ from hlo_disc.errors import CallError
 from hlo_disc.import_.handlers.library import CALLBACK
 from hlo_disc.import_.size_questions import is_size, settle
 from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
 
 _PRIMITIVES = (
     (callback, "pure_callback"),
@@ -44,7 +48,13 @@ class Callback:
     run: what JAX calls with the arrays, and with `params` by name. types: of the results.
     """
 
-    def __init__(self, name: str, run: Callable[..., Any], params: Mapping[str, Any], types: Sequence[np.dtype]):
+    def __init__(
+        self,
+        name: str,
+        run: Callable[..., Sequence[ArrayLike]],
+        params: Mapping[str, object],
+        types: Sequence[np.dtype],
+    ):
         self.name, self._run, self._params, self._types = name, run, params, tuple(types)
         self._key = (name, *(_identity(params[key], ()) for key in sorted(params)), *map(str, types))
 
@@ -57,7 +67,9 @@ class Callback:
     def __str__(self) -> str:
         return str(self._key)
 
-    def __call__(self, where: str, operands: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    def __call__(
+        self, where: str, operands: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]
+    ) -> list[np.ndarray]:
         """The results as a program takes them. where: the op with the user's line, for messages."""
         try:
             with core.eval_context():  # the program may run while JAX traces something else
@@ -65,7 +77,7 @@ class Callback:
         except Exception as error:
             raise CallbackError(f"{where} failed: {type(error).__name__}: {error}") from error
 
-    def _checked(self, results: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    def _checked(self, results: Sequence[ArrayLike], shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """JAX's own checks of what is returned, and its conversions."""
         if len(results) != len(shapes):
             raise RuntimeError(f"it returned {len(results)} results, {len(shapes)} are expected")
@@ -82,14 +94,21 @@ class Callback:
         return arrays
 
 
-def rules(callbacks: list[Callback]) -> Iterator[tuple[Any, Callable[..., Any]]]:
+def rules(callbacks: list[Callback]) -> Iterator[tuple[core.Primitive, Callable[..., Sequence[ir.Value]]]]:
     """The primitives with their lowerings, which add to `callbacks`: custom calls name them by their place there."""
     for module, name in _PRIMITIVES:
         run = getattr(module, f"{name}_impl")
         yield getattr(module, f"{name}_p"), functools.partial(_lower, callbacks, name, run)
 
 
-def _lower(callbacks: list[Callback], name: str, run: Callable[..., Any], ctx: Any, *args: Any, **params: Any) -> Any:
+def _lower(
+    callbacks: list[Callback],
+    name: str,
+    run: Callable[..., Sequence[ArrayLike]],
+    ctx: mlir.LoweringRuleContext,
+    *args: ir.Value,
+    **params: object,
+) -> Sequence[ir.Value]:
     avals = [core.physical_aval(aval) for aval in ctx.avals_out]
     if "result_avals" in params:
         params["result_avals"] = None  # nobody reads them, and their sizes are those of the trace
@@ -108,7 +127,7 @@ def _lower(callbacks: list[Callback], name: str, run: Callable[..., Any], ctx: A
     ).results
 
 
-def _settle_sizes(things: Iterable[Any]) -> None:
+def _settle_sizes(things: Iterable[object]) -> None:
     """Make numbers of the sizes that a function reads from where it was made: when it runs, they mean nothing."""
     todo, seen = list(things), set[int]()
     while todo:
@@ -123,7 +142,7 @@ def _settle_sizes(things: Iterable[Any]) -> None:
         todo += [x for x in gc.get_referents(thing) if x is not outside]
 
 
-def _identity(thing: Any, within: tuple[int, ...]) -> Any:
+def _identity(thing: object, within: tuple[int, ...]) -> Hashable:
     """Equal for things that are the same, and for functions with the same code that read the same."""
     if isinstance(thing, _ATOMS):
         return type(thing).__name__, repr(thing)
@@ -154,7 +173,7 @@ def _identity(thing: Any, within: tuple[int, ...]) -> Any:
     return kind, *(_identity(part, (*within, id(thing))) for part in parts)
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # nothing is in it yet

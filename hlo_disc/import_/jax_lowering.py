@@ -7,7 +7,7 @@ here, and among the rows of `jax_names.py`.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax import lax, numpy
 from jax._src import core
@@ -21,11 +21,18 @@ from hlo_disc.import_ import jax_callbacks
 from hlo_disc.import_.size_numbers import scalar
 from hlo_disc.mlir import ir, stablehlo
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jax import Array
+
+    from hlo_disc.import_.size_numbers import Size
+
 # Its name differs from version to version.
 _of_devices: Any = getattr(parallel, "_allreduce_lowering", None) or parallel._all_reduce_lowering
 
 
-def parameters(callbacks: list[Any]) -> Any:
+def parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParameters:
     """Return the `_private_parameters` for `Traced.lower`.
 
     callbacks: where functions that the program calls back are put.
@@ -50,7 +57,9 @@ def parameters(callbacks: list[Any]) -> Any:
     return mlir.LoweringParameters(override_lowering_rules=rules)
 
 
-def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
+def _fft(
+    ctx: mlir.LoweringRuleContext, x: ir.Value, *, fft_type: fft.FftType, fft_lengths: Sequence[Size]
+) -> Sequence[ir.Value]:
     """`hlo_disc.fft(x, lengths) {transform}` where a length is symbolic: `stablehlo.fft` writes them as numbers."""
     if all(isinstance(n, int) for n in fft_lengths):
         return fft._fft_lowering(ctx, x, fft_type=fft_type, fft_lengths=fft_lengths)
@@ -64,14 +73,29 @@ def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
     return call.results
 
 
-def _all_reduce(of_two: Any, of_axes: Any, ctx: Any, x: Any, *, axes: Any, axis_index_groups: Any) -> Any:
+def _all_reduce(
+    of_two: core.Primitive,
+    of_axes: Callable[..., Array],
+    ctx: mlir.LoweringRuleContext,
+    x: ir.Value,
+    *,
+    axes: Sequence[int | str],
+    axis_index_groups: Sequence[Sequence[int]] | None,
+) -> Sequence[ir.Value]:
     """Over axes that `vmap` has given numbers: JAX's rule takes the sizes of all for numbers too."""
     if all(isinstance(axis, int) for axis in axes):
         return mlir.lower_fun(of_axes, multiple_results=False)(ctx, x, axes=tuple(axes))
     return _of_devices(of_two, of_axes, ctx, x, axes=axes, axis_index_groups=axis_index_groups)
 
 
-def _composite(ctx: Any, *args: Any, name: str, attributes: Any, version: int, **decomposition: Any) -> Any:
+def _composite(
+    ctx: mlir.LoweringRuleContext,
+    *args: ir.Value,
+    name: str,
+    attributes: Sequence[tuple[str, object]],
+    version: int,
+    **decomposition: core.ClosedJaxpr,
+) -> Sequence[ir.Value]:
     """The composite's decomposition in its place: JAX gives it the dimension variables, which the op does not pass."""
     if not ctx.module_context.shape_poly_state.uses_dim_vars:
         named = {"name": name, "attributes": attributes, "version": version}
@@ -80,23 +104,23 @@ def _composite(ctx: Any, *args: Any, name: str, attributes: Any, version: int, *
     return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
 
 
-def _integer_pow(ctx: Any, x: Any, *, y: Any) -> Any:
+def _integer_pow(ctx: mlir.LoweringRuleContext, x: ir.Value, *, y: Size) -> Sequence[ir.Value]:
     """By squaring, a bit of the exponent a turn, in JAX's order: JAX writes out what it takes for a number."""
     if isinstance(y, int):
         return lax_internal._integer_pow_lowering(ctx, x, y=y)
     size = -y if y < 0 else y
 
-    def rest(state: Any) -> Any:
+    def rest(state: tuple[Array, ...]) -> Array:
         low, high, *_ = state
         return (low | high) != 0
 
-    def turned(state: Any) -> Any:
+    def turned(state: tuple[Array, ...]) -> tuple[Array, ...]:
         low, high, x, power, begun = state
         is_set = (low & 1) != 0
         power = numpy.where(is_set, numpy.where(begun, power * x, x), power)
         return (low >> 1) | (high << 31), high >> 1, x * x, power, begun | is_set
 
-    def powered(x: Any) -> Any:
+    def powered(x: Array) -> Array:
         words = scalar(size % 2**32, "uint32", fits=""), scalar(size // 2**32, "uint32", fits="")
         one = lax.full_like(x, 1)
         power = lax.while_loop(rest, turned, (*words, x, one, False))[3]
@@ -105,12 +129,12 @@ def _integer_pow(ctx: Any, x: Any, *, y: Any) -> Any:
     return mlir.lower_fun(powered, multiple_results=False)(ctx, x)
 
 
-def _cholesky_update(factor: Any, vector: Any) -> Any:
+def _cholesky_update(factor: Array, vector: Array) -> Array:
     """Compute the factor of R^H R + z z^H, one row per iteration of a loop, which JAX unrolls."""
     if isinstance(vector.shape[0], int) and not vector.shape[0]:
         return factor
 
-    def turned(k: Any, state: Any) -> Any:
+    def turned(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         factor, vector = state
         row, y = (lax.dynamic_index_in_dim(array, k, keepdims=False) for array in (factor, vector))
         x = lax.dynamic_index_in_dim(row, k, keepdims=False)
@@ -125,7 +149,7 @@ def _cholesky_update(factor: Any, vector: Any) -> Any:
     return lax.fori_loop(0, vector.shape[0], turned, (factor, vector))[0]
 
 
-def _hessenberg(ctx: Any, a: Any) -> Any:
+def _hessenberg(ctx: mlir.LoweringRuleContext, a: ir.Value) -> Sequence[ir.Value]:
     """JAX refuses a symbolic size too, but fails when it makes the message."""
     (aval,) = ctx.avals_in
     if not isinstance(aval.shape[-1], int):
@@ -135,7 +159,7 @@ def _hessenberg(ctx: Any, a: Any) -> Any:
     return linalg._hessenberg_cpu_lowering(ctx, a)
 
 
-def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
+def _qr(a: Array, *, pivoting: bool, full_matrices: bool, use_magma: bool | None) -> tuple[Array, ...]:
     """Compute a QR decomposition by the same ops at all sizes.
 
     JAX asks whether there are more rows than columns, and whether there are any.
@@ -154,7 +178,9 @@ def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
     return (q, r, columns - 1) if pivoting else (q, r)
 
 
-def _rng_uniform(ctx: Any, low: Any, high: Any, *, shape: Any) -> Any:
+def _rng_uniform(
+    ctx: mlir.LoweringRuleContext, low: ir.Value, high: ir.Value, *, shape: Sequence[Size]
+) -> Sequence[ir.Value]:
     """JAX takes the sizes for numbers, which the op does not."""
     (aval,) = ctx.avals_out
     sizes = mlir.eval_dynamic_shape_as_tensor(ctx, shape)
@@ -163,7 +189,9 @@ def _rng_uniform(ctx: Any, low: Any, high: Any, *, shape: Any) -> Any:
     return stablehlo.RngOp(low, high, sizes, uniform, results=[result]).results
 
 
-def _scan(ctx: Any, *args: Any, length: Any, unroll: Any, **params: Any) -> Any:
+def _scan(
+    ctx: mlir.LoweringRuleContext, *args: ir.Value, length: Size, unroll: int, **params: object
+) -> Sequence[ir.Value]:
     """One step a turn, where there are any number: JAX asks what is left of turns of more steps, for speed alone."""
     steps = unroll if isinstance(length, int) else 1
     return mlir.lower_fun(loops._scan_impl)(ctx, *args, length=length, unroll=steps, **params)

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
 
 import jax
 
@@ -165,7 +164,7 @@ def _what_is_wrong(row: Name) -> str:
     return ""
 
 
-def _found(name: str) -> Any:
+def _found(name: str) -> object:
     """Look up the object or inner code of that name; None where there is none."""
     name, _, inner = name.partition(".<locals>.")
     try:

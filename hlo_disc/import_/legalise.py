@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hlo_disc import mlir
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_ import diagnostics
@@ -21,9 +19,9 @@ def legalised(module: ir.Module) -> ir.Module:
     Raises UnsupportedOpError with the passes' message.
     """
     copy = ir.Module.parse(mlir.bytecode(module), context=mlir.context())
-    found: list[Any] = []
+    found: list[ir.Operation] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name.startswith("chlo.") or op.name == "stablehlo.custom_call":
             found.append(op)
         return ir.WalkResult.ADVANCE
@@ -47,7 +45,7 @@ def legalised(module: ir.Module) -> ir.Module:
     return copy
 
 
-def _call(target: str, op: Any) -> Any:
+def _call(target: str, op: ir.Operation) -> ir.OpView:
     """A custom call in place of an op, with its attributes."""
     call = stablehlo.CustomCallOp(
         [r.type for r in op.results], list(op.operands), call_target_name=ir.StringAttr.get(target)
@@ -57,7 +55,7 @@ def _call(target: str, op: Any) -> Any:
     return call
 
 
-def _as_op(call: Any) -> None:
+def _as_op(call: ir.Operation) -> None:
     """A custom call @mhlo.name or @chlo.name as the CHLO op, unless DHLO has it."""
     dialect, _, rest = ir.StringAttr(call.attributes["call_target_name"]).value.partition(".")
     name = f"chlo.{rest}"
@@ -71,7 +69,7 @@ def _as_op(call: Any) -> None:
         _replace(call, made)
 
 
-def _spread(op: Any) -> None:
+def _spread(op: ir.Operation) -> None:
     """`broadcast_zeta` and its like: the operands brought to one shape, then the op without `broadcast_`."""
     kinds = []
     shape = ir.RankedTensorType(op.results[0].type).shape
@@ -84,7 +82,7 @@ def _spread(op: Any) -> None:
     _replace(op, ir.Operation.create(name, [r.type for r in op.results], list(call.results)))
 
 
-def _replace(op: Any, new: Any) -> None:
+def _replace(op: ir.Operation, new: ir.Operation | ir.OpView) -> None:
     for old, result in zip(op.results, new.results, strict=True):
         old.replace_all_uses_with(result)
     op.erase()

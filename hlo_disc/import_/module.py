@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -20,16 +20,20 @@ from hlo_disc.import_.reopen import reopen
 from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic, Token
 from hlo_disc.mlir import ir
 
+if TYPE_CHECKING:
+    from hlo_disc.import_.jax_callbacks import Callback
+    from hlo_disc.import_.symbols import DimsOfInputs
+
 
 def read_module(
     module: ir.Module,
     *,
-    dims: Mapping[Any, Any] | Sequence[Any] | None = None,
+    dims: DimsOfInputs | None = None,
     constraints: Sequence[str] = (),
     names: Sequence[str] | None = None,
     origin: Origin = STABLEHLO,
     asked: Sequence[Guard] = (),
-    callbacks: Sequence[Any] = (),
+    callbacks: Sequence[Callback] = (),
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:
     """The DHLO graph of a module's `main`.
@@ -51,12 +55,12 @@ def read_module(
 
 def _read(
     module: ir.Module,
-    dims: Any,
+    dims: DimsOfInputs | None,
     constraints: Sequence[str],
     names: Sequence[str] | None,
     origin: Origin,
     asked: Sequence[Guard],
-    callbacks: Sequence[Any],
+    callbacks: Sequence[Callback],
     sizes: Mapping[str, int],
     legal: bool,
 ) -> Graph:
@@ -83,7 +87,7 @@ def _read(
 def read_block(
     reader: Reader,
     name: str,
-    block: Any,
+    block: ir.Block,
     inputs: Inputs,
     constraints: Sequence[str],
     asked: Sequence[Guard] = (),
@@ -151,7 +155,7 @@ def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
             yield x
 
 
-def functions_of(module: ir.Module) -> dict[str, Any]:
+def functions_of(module: ir.Module) -> dict[str, ir.OpView]:
     """The module's functions by name."""
     found = (op for op in module.body.operations if op.operation.name == "func.func")
     return {text(op.attributes["sym_name"]): op for op in found}

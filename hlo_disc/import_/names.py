@@ -24,7 +24,7 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_line, text
 from hlo_disc.import_.elements import Compare, Junction
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic
-from hlo_disc.import_.symbols import Input, parse_shape, select_specs, solve
+from hlo_disc.import_.symbols import DimsOfInputs, Input, parse_shape, select_specs, solve
 from hlo_disc.mlir import ir
 
 _GLOBAL = "jax.global_constant"
@@ -44,7 +44,11 @@ class Inputs:
 
 
 def input_shapes(
-    module: ir.Module, main: Any, decoder: Decoder, dims: Any = None, names: Sequence[str] | None = None
+    module: ir.Module,
+    main: ir.OpView,
+    decoder: Decoder,
+    dims: DimsOfInputs | None = None,
+    names: Sequence[str] | None = None,
 ) -> Inputs:
     """The inputs of `main`. Raises ArgumentError for `dims` or `names` that do not fit."""
     block = main.regions[0].blocks[0]
@@ -87,7 +91,7 @@ def input_shapes(
     return Inputs(inputs_, tuple(sizes), _reopened(inputs_, [static for _, static in types]))
 
 
-def _input_type(decoder: Decoder, argument: Any, name: str) -> tuple[np.dtype, TypeShape]:
+def _input_type(decoder: Decoder, argument: ir.BlockArgument, name: str) -> tuple[np.dtype, TypeShape]:
     try:
         return decoder.tensor(argument.type)
     except UnsupportedTypeError as error:
@@ -131,13 +135,15 @@ def _reopened(inputs: Sequence[Input], types: Sequence[tuple[int | None, ...]]) 
     return values
 
 
-def _argument_attributes(main: Any, length: int) -> list[Any]:
+def _argument_attributes(main: ir.OpView, length: int) -> list[ir.DictAttr]:
     if "arg_attrs" not in main.attributes:
         return [None] * length
     return [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
 
 
-def _input_names(arguments: Sequence[Any], framework: _Framework, names: Sequence[str] | None) -> list[str]:
+def _input_names(
+    arguments: Sequence[ir.BlockArgument], framework: _Framework, names: Sequence[str] | None
+) -> list[str]:
     if names is not None:
         if len(names) != len(arguments):
             raise ArgumentError(f"{len(names)} names for {len(arguments)} inputs")
@@ -150,7 +156,7 @@ def _input_names(arguments: Sequence[Any], framework: _Framework, names: Sequenc
     return [name if name and times[name] == 1 else f"args[{i}]" for i, name in enumerate(found)]
 
 
-def _location_name(argument: Any) -> str:
+def _location_name(argument: ir.BlockArgument) -> str:
     location = argument.location
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
@@ -158,13 +164,13 @@ def _location_name(argument: Any) -> str:
 class _Framework:
     """The prefix of `main` up to the call that names the dimension variables."""
 
-    def __init__(self, module: ir.Module, block: Any, skipped: Collection[int]):
+    def __init__(self, module: ir.Module, block: ir.Block, skipped: Collection[int]):
         self.block = block
         self.skipped = skipped
         self.module = module
 
     @functools.cached_property
-    def callee(self) -> Any:
+    def callee(self) -> ir.OpView | None:
         """The only function that `main` calls, None when there are more or none."""
         calls = [op for op in self.block.operations if op.operation.name == "func.call"]
         if len(calls) != 1:
@@ -180,7 +186,7 @@ class _Framework:
             None,
         )
 
-    def argument_names(self) -> dict[Any, str]:
+    def argument_names(self) -> dict[ir.Value, str]:
         """Names that the called function has for arguments of `main`."""
         if self.callee is None:
             return {}

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 Sizes = tuple[int, ...]
 
@@ -42,27 +43,27 @@ class StaticShapes:
     # Whether the sizes that result types write hold, so that they can be checked against inference.
     trusts_types = True
 
-    def created(self, r: Reader, op: Any, sizes: Sizes) -> Shape:
+    def created(self, r: Reader, op: ir.OpView, sizes: Sizes) -> Shape:
         """The shape of an iota or of a constant of one value."""
         return tuple(map(Dim.const, sizes))
 
-    def broadcast(self, r: Reader, op: Any, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
+    def broadcast(self, r: Reader, op: ir.OpView, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
         """The shape that `broadcast_in_dim` spreads `x` to."""
         return tuple(map(Dim.const, sizes))
 
-    def reshape(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+    def reshape(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
         """The result shape of `reshape`."""
         return tuple(map(Dim.const, sizes))
 
-    def slice(self, r: Reader, op: Any, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
+    def slice(self, r: Reader, op: ir.OpView, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
         """Start and limit of `slice`."""
         return tuple(map(Dim.const, start)), tuple(map(Dim.const, limit))
 
-    def window(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+    def window(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
         """The sizes that `gather` and `dynamic_slice` take of `x`."""
         return tuple(map(Dim.const, sizes))
 
-    def update(self, r: Reader, op: Any, x: Value, part: Value) -> None:
+    def update(self, r: Reader, op: ir.OpView, x: Value, part: Value) -> None:
         """`dynamic_update_slice` writes `part` into `x`."""
 
     def bind(self, r: Reader, a: Dim, b: Dim) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,11 @@ from hlo_disc.import_.policy import JAX, Origin, StaticShapes
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.mlir import ir
 
+if TYPE_CHECKING:
+    from hlo_disc.import_.jax_callbacks import Callback
+
 T = TypeVar("T")
+Known = tuple[np.dtype, tuple[int, ...], tuple[Element, ...]]  # a type, sizes and elements
 
 _TYPES = 200  # characters of the types of an op in a message
 # What is followed of a program: more would take minutes and gigabytes, and doubles with every level of calls.
@@ -62,12 +66,12 @@ class Reader(Construction):
 
     def __init__(
         self,
-        functions: Mapping[str, Any],
+        functions: Mapping[str, ir.OpView],
         decoder: Decoder,
         policy: StaticShapes,
         origin: Origin,
         legal: bool = True,
-        callbacks: Sequence[Any] = (),
+        callbacks: Sequence[Callback] = (),
     ):
         super().__init__()
         self.legal = legal  # CHLO and shape ops that are left have no StableHLO form
@@ -85,7 +89,7 @@ class Reader(Construction):
         self._attributes: dict[ir.Attribute, Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
         # What functions make of sizes alone: JAX divides by calling one, in the same way for every layer.
-        self._calls: dict[tuple, list[Operand]] = {}
+        self._calls: dict[tuple[str, tuple[Known | None, ...]], list[Operand]] = {}
         self._followed = 0
 
     # Following the program
@@ -108,7 +112,7 @@ class Reader(Construction):
         return found
 
     def region(
-        self, region: Any, inputs: Sequence[Value], operands: Sequence[Operand] | None = None
+        self, region: ir.Region, inputs: Sequence[Value], operands: Sequence[Operand] | None = None
     ) -> tuple[Region, tuple[Value, ...]]:
         """An op's region, and the values from outside that it reads: they are its last inputs.
 
@@ -121,7 +125,7 @@ class Reader(Construction):
             ops = self.builder.ops
         return isolated(inputs, ops, results)
 
-    def probe(self, region: Any, operands: Sequence[Operand]) -> list[Operand]:
+    def probe(self, region: ir.Region, operands: Sequence[Operand]) -> list[Operand]:
         """Return the results of a region and discard its ops: handlers have to know of them in advance."""
         guards, required = len(self.guards), set(self._required)
         with self.inside():
@@ -137,7 +141,7 @@ class Reader(Construction):
             self.unsupported(f"regions are nested more than {_MOST_REGIONS} deep")
         op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
         self.builder = GraphBuilder(self.facts)
-        self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
+        self._constants, self._attributes, self._sizes = map(dict, caches[:3])
         self._made = []
         self.nested += 1
         scalars = dict(self.evaluator.scalars)
@@ -151,11 +155,13 @@ class Reader(Construction):
             self.op, self.builder = op, outer
             self._constants, self._attributes, self._sizes, self._made = caches
 
-    def run_inline(self, region: Any) -> list[Operand]:
+    def run_inline(self, region: ir.Region) -> list[Operand]:
         """The results of a region without arguments, as if its ops stood in place of the current one."""
         return self.run(region.blocks[0], [], self._env)
 
-    def run(self, block: Any, operands: Sequence[Operand], outer: Mapping[ir.Value, Operand] | None = None) -> Any:
+    def run(
+        self, block: ir.Block, operands: Sequence[Operand], outer: Mapping[ir.Value, Operand] | None = None
+    ) -> list[Operand]:
         """The results of a block's ops. outer: what the values of the enclosing block stand for."""
         saved = self._env
         env = self._env = _Env(zip(block.arguments, operands, strict=True))
@@ -177,7 +183,7 @@ class Reader(Construction):
         finally:
             self._env = saved
 
-    def _run(self, block: Any, env: _Env) -> list[Operand]:
+    def _run(self, block: ir.Block, env: _Env) -> list[Operand]:
         evaluate = self.evaluator.evaluate
         for op in block.operations:
             name = op.operation.name
@@ -225,7 +231,7 @@ class Reader(Construction):
             raise NeedsLegalising
         self.unsupported()
 
-    def need_types(self, op: Any, values: Sequence[Value]) -> None:
+    def need_types(self, op: ir.OpView, values: Sequence[Value]) -> None:
         """The results of an op that the verifier knows little of have the types that the module writes."""
         if len(values) != len(op.results):
             self.unsupported(f"it has {len(op.results)} results where {len(values)} are made")
@@ -238,7 +244,7 @@ class Reader(Construction):
                     if size is not None:
                         self.equal(d, Dim.const(size), f"dimension {axis} of result {number} and what its type says")
 
-    def _check_type(self, result: Any, value: Value) -> None:
+    def _check_type(self, result: ir.OpResult, value: Value) -> None:
         """Sizes that the module writes hold for what inference made of them."""
         for axis, (size, d) in enumerate(zip(self.decoder.tensor(result.type)[1], value.shape, strict=True)):
             if size is not None and (not d.is_const or d.value != size):
@@ -246,14 +252,14 @@ class Reader(Construction):
 
     # What handlers ask for
 
-    def attr(self, op: Any, name: str, decode: Callable[[Any], T]) -> T:
+    def attr(self, op: ir.OpView, name: str, decode: Callable[[ir.Attribute], T]) -> T:
         """An attribute, decoded once for each distinct one."""
         return self.decoder.attribute(op.attributes[name], decode)
 
-    def result_type(self, op: Any) -> tuple[np.dtype, TypeShape]:
+    def result_type(self, op: ir.OpView) -> tuple[np.dtype, TypeShape]:
         return self.decoder.tensor(op.results[0].type)
 
-    def static_sizes(self, op: Any) -> tuple[int, ...]:
+    def static_sizes(self, op: ir.OpView) -> tuple[int, ...]:
         """The result's sizes, of an op that says its shape by its type only."""
         sizes = self.decoder.static_tensor(op.results[0].type)[1]
         if sizes is None:
@@ -272,7 +278,7 @@ class Reader(Construction):
                 return line
         return location_name(self.op.location)
 
-    def dense(self, attribute: Any, value: np.ndarray) -> Value:
+    def dense(self, attribute: ir.Attribute, value: np.ndarray) -> Value:
         """A constant of the module; equal ones are one attribute there, and one value here."""
         found = self._attributes.get(attribute)
         if found is None:
@@ -290,7 +296,7 @@ class Reader(Construction):
             self._made.append(x)
         return x.value
 
-    def _compute(self, op: Any, operands: Sequence[Operand], handler: Handler | None) -> Value:
+    def _compute(self, op: ir.OpView, operands: Sequence[Operand], handler: Handler | None) -> Value:
         """Compute the result of an op as data, now that it is needed."""
         current, self.op = self.op, op
         handler = handler or self.handler(op.operation.name)
@@ -423,7 +429,7 @@ class Reader(Construction):
         what = (reason or "this op is not supported") + aside
         raise UnsupportedOpError(f"{op.operation.name} : {types}{f' at {where}' if where else ''}: {what}")
 
-    def assertion(self, op: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
+    def assertion(self, op: ir.OpView, operands: Sequence[Operand]) -> Sequence[Operand]:
         """A framework's `shape_assertion`: a guard with the framework's message."""
         condition, *values = operands
         if type(condition) is not Symbolic or not condition.exact:
@@ -444,12 +450,12 @@ class Reader(Construction):
                 rest: dict[str, Any] = {"lhs": part.lhs, "relation": part.relation, "rhs": part.rhs}
                 self.emit_all("check", **rest, message=message, args=args)
                 continue
-            self._required.add((part.lhs, part.relation, part.rhs))  # type: ignore[arg-type]
+            self._required.add((part.lhs, part.relation, part.rhs))
             self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))  # type: ignore[arg-type]
             symbols.add_fact(self.facts, part.lhs, part.relation, part.rhs)
         return ()
 
 
-def _known(x: Operand) -> tuple | None:
+def _known(x: Operand) -> Known | None:
     """The key of an operand whose elements are known sizes, to compare it by; None for everything else."""
     return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.is_known else None

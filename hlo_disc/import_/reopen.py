@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, all_ops
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -23,6 +23,7 @@ from hlo_disc.mlir import stablehlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 ONE = Dim.const(1)
 _OPEN = "%o"
@@ -108,10 +109,10 @@ class Inference(StaticShapes):
                     return True
         return bool(self._open(a) or self._open(b))
 
-    def created(self, r: Reader, op: Any, sizes: Sizes) -> Shape:
+    def created(self, r: Reader, op: ir.OpView, sizes: Sizes) -> Shape:
         return self._asked([self._new(r, size) for size in sizes])
 
-    def broadcast(self, r: Reader, op: Any, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
+    def broadcast(self, r: Reader, op: ir.OpView, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
         shape: list[Dim | None] = [None] * len(sizes)
         for axis, d, n in zip(dims, x.shape, _sizes(r, op), strict=True):
             if n == sizes[axis] and d is not ONE:
@@ -120,7 +121,7 @@ class Inference(StaticShapes):
                 self.bind(r, d, ONE)  # only a 1 stretches
         return self._asked([self._new(r, n) if d is None else d for d, n in zip(shape, sizes, strict=True)])
 
-    def slice(self, r: Reader, op: Any, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
+    def slice(self, r: Reader, op: ir.OpView, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
         limits = []
         strides = r.attr(op, "strides", ints)
         for low, high, d, n, stride in zip(start, limit, x.shape, _sizes(r, op), strides, strict=True):
@@ -132,20 +133,20 @@ class Inference(StaticShapes):
             limits.append(d if high == n else Dim.const(high) if stride > 1 else low + self._new(r, high - low))
         return tuple(map(Dim.const, start)), self._asked(limits)
 
-    def window(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+    def window(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
         single = r.attr(op, "dimension_numbers", _collapsed) if "dimension_numbers" in op.attributes else ()
         pairs = enumerate(zip(sizes, x.shape, _sizes(r, op), strict=True))
         return self._asked(
             [ONE if axis in single else d if size == n else self._new(r, size) for axis, (size, d, n) in pairs]
         )
 
-    def update(self, r: Reader, op: Any, x: Value, part: Value) -> None:
+    def update(self, r: Reader, op: ir.OpView, x: Value, part: Value) -> None:
         """Bind dimensions: a part that is as long as the whole dimension is all of it."""
         for a, b, n, m in zip(x.shape, part.shape, _sizes(r, op), _sizes(r, op, 1), strict=True):
             if n == m:
                 self.bind(r, a, b)
 
-    def reshape(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+    def reshape(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
         result: list[Dim] = []
         known = [Dim.symbol(name) for name in self.symbols]
         for dims, group in _segments([self.find(d) for d in x.shape], _sizes(r, op), sizes):
@@ -188,19 +189,19 @@ class Replay(StaticShapes):
         self.values = values
         self.shapes = iter(shapes)
 
-    def created(self, r: Reader, op: Any, sizes: Sizes) -> Shape:
+    def created(self, r: Reader, op: ir.OpView, sizes: Sizes) -> Shape:
         return next(self.shapes)
 
-    def broadcast(self, r: Reader, op: Any, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
+    def broadcast(self, r: Reader, op: ir.OpView, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
         return next(self.shapes)
 
-    def reshape(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+    def reshape(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
         return next(self.shapes)
 
-    def slice(self, r: Reader, op: Any, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
+    def slice(self, r: Reader, op: ir.OpView, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
         return tuple(map(Dim.const, start)), next(self.shapes)
 
-    def window(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+    def window(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
         return next(self.shapes)
 
     def bind(self, r: Reader, a: Dim, b: Dim) -> bool:
@@ -214,12 +215,12 @@ class Replay(StaticShapes):
         return False
 
 
-def _sizes(r: Reader, op: Any, number: int = 0) -> Sizes:
+def _sizes(r: Reader, op: ir.OpView, number: int = 0) -> Sizes:
     """An operand's sizes in the module."""
     return tuple(-1 if size is None else size for size in r.decoder.tensor(op.operands[number].type)[1])
 
 
-def _collapsed(attribute: Any) -> frozenset[int]:
+def _collapsed(attribute: ir.Attribute) -> frozenset[int]:
     return frozenset(stablehlo.GatherDimensionNumbers(attribute).collapsed_slice_dims)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.numbers import holds
 from hlo_disc.import_.decode import Decoder, array, enumerator, integer, ints
 from hlo_disc.import_.elements import ZERO, Element, Elements
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.handlers.types import Handler
+    from hlo_disc.mlir import ir
+
 
 # Shapes and the pieces they are made of have few elements; larger integer tensors are data.
 LIMIT = 64
@@ -52,7 +57,9 @@ class Symbolic:
         """Whether the elements are right at all calls."""
         return self.exact and not self.wraps
 
-    def may_wrap(self, op: Any, operands: Sequence[Operand], handler: Any, facts: ShapeFacts | None) -> None:
+    def may_wrap(
+        self, op: ir.OpView, operands: Sequence[Operand], handler: Handler | None, facts: ShapeFacts | None
+    ) -> None:
         """As the result of an op that may be computed as data. facts: of sizes, where it makes new numbers."""
         self.wraps = self.wraps.union(*(x.wraps for x in operands if type(x) is Symbolic))
         if facts is not None and self.dtype.kind != "b":
@@ -88,7 +95,7 @@ class Evaluator:
             Dim, Value
         ] = {}  # an element that depends on data -> the scalar that the program computes it as
 
-    def evaluate(self, name: str, op: Any, operands: Sequence[Operand]) -> Symbolic | None:
+    def evaluate(self, name: str, op: ir.OpView, operands: Sequence[Operand]) -> Symbolic | None:
         """The op's result, None when it is no shape arithmetic."""
         rule = RULES.get(name)
         if rule is None:
@@ -177,7 +184,9 @@ Rule = Callable[[Evaluator, Any, Sequence[Any], tuple[int, ...]], "tuple[Element
 def _elementwise(function: Callable[..., Element | None]) -> Rule:
     """A rule from a function `(Elements, *elements) -> element or None`; a scalar operand stands for all elements."""
 
-    def rule(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> Any:
+    def rule(
+        ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+    ) -> tuple[Element, ...] | None:
         result: tuple[Element | None, ...]
         count = max([len(x.elements) for x in operands])
         if count == 1:
@@ -185,7 +194,7 @@ def _elementwise(function: Callable[..., Element | None]) -> Rule:
         else:
             columns = (x.elements * count if not x.sizes else x.elements for x in operands)
             result = tuple(function(ev.scalar, *elements) for elements in zip(*columns, strict=False))
-        return None if None in result else result
+        return None if None in result else cast("tuple[Element, ...]", result)
 
     return rule
 
@@ -233,14 +242,16 @@ def _clamp(s: Elements, low: Dim, x: Dim, high: Dim) -> Element:
     return s.minimum(s.maximum(x, low), high)
 
 
-def _constant(ev: Evaluator, op: Any, operands: Any, sizes: tuple[int, ...]) -> tuple[Element, ...] | None:
+def _constant(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Operand], sizes: tuple[int, ...]
+) -> tuple[Element, ...] | None:
     attribute = op.attributes["value"]
     if math.prod(sizes) > LIMIT:
         return None
     return ev.decoder.attribute(attribute, _constant_elements)
 
 
-def _constant_elements(attribute: Any) -> tuple[Element, ...] | None:
+def _constant_elements(attribute: ir.Attribute) -> tuple[Element, ...] | None:
     try:
         values = array(attribute, np.dtype(np.int64)).reshape(-1).tolist()
     except TypeError:  # an integer type that numpy lacks
@@ -248,13 +259,17 @@ def _constant_elements(attribute: Any) -> tuple[Element, ...] | None:
     return tuple(v if isinstance(v, bool) else Dim.const(v) for v in values)
 
 
-def _get_dimension_size(ev: Evaluator, op: Any, operands: Sequence[Operand], sizes: Any) -> tuple[Element, ...]:
+def _get_dimension_size(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Operand], sizes: tuple[int, ...]
+) -> tuple[Element, ...]:
     (x,) = operands
     axis = ev.decoder.attribute(op.attributes["dimension"], integer)
     return (Dim.const(x.sizes[axis]) if type(x) is Symbolic else x.shape[axis],)  # type: ignore[union-attr]
 
 
-def _compare(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...] | None:
+def _compare(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+) -> tuple[Element, ...] | None:
     order, own = compare_type(ev.decoder, op, operands[0].dtype)
     if order != own:
         return None
@@ -262,7 +277,7 @@ def _compare(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -
     return _elementwise(lambda s, a, b: s.compare(relation, a, b))(ev, op, operands, sizes)
 
 
-def _convert(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...]:
+def _convert(ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> tuple[Element, ...]:
     (x,) = operands
     if (x.dtype.kind == "b") == (ev.decoder.tensor(op.results[0].type)[0].kind == "b"):
         return x.elements
@@ -271,7 +286,7 @@ def _convert(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -
     return tuple(ev.scalar.compare("!=", e, ZERO) for e in x.elements)
 
 
-def _reshape(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...]:
+def _reshape(ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> tuple[Element, ...]:
     return operands[0].elements
 
 
@@ -283,7 +298,9 @@ def _index(x: Symbolic) -> np.ndarray:
     return np.arange(len(x.elements)).reshape(x.sizes)
 
 
-def _concatenate(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...]:
+def _concatenate(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+) -> tuple[Element, ...]:
     if len(sizes) == 1:
         return tuple(e for x in operands for e in x.elements)
     axis = ev.decoder.attribute(op.attributes["dimension"], integer)
@@ -295,13 +312,15 @@ def _concatenate(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: An
     return tuple(every[i] for i in np.concatenate(parts, axis).reshape(-1).tolist())
 
 
-def _slice(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...]:
+def _slice(ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> tuple[Element, ...]:
     names = ("start_indices", "limit_indices", "strides")
     ranges = zip(*(ev.decoder.attribute(op.attributes[name], ints) for name in names), strict=True)
     return _picked(operands[0], _index(operands[0])[tuple(slice(*r) for r in ranges)])
 
 
-def _broadcast_in_dim(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...] | None:
+def _broadcast_in_dim(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+) -> tuple[Element, ...] | None:
     x = operands[0]
     count = math.prod(sizes)
     if count > LIMIT:
@@ -315,11 +334,15 @@ def _broadcast_in_dim(ev: Evaluator, op: Any, operands: Sequence[Symbolic], size
     return _picked(x, np.broadcast_to(_index(x).reshape(shape), sizes))
 
 
-def _transpose(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...]:
+def _transpose(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+) -> tuple[Element, ...]:
     return _picked(operands[0], _index(operands[0]).transpose(ev.decoder.attribute(op.attributes["permutation"], ints)))
 
 
-def _dynamic_slice(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...] | None:
+def _dynamic_slice(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+) -> tuple[Element, ...] | None:
     x, *starts = operands
     if not all(s.elements[0].is_const for s in starts):  # type: ignore[union-attr]
         return None
@@ -331,7 +354,9 @@ def _dynamic_slice(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: 
     return _picked(x, _index(x)[ranges])
 
 
-def _reduce(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...] | None:
+def _reduce(
+    ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
+) -> tuple[Element, ...] | None:
     if len(operands) != 2:
         return None
     x, init = operands
@@ -349,7 +374,7 @@ def _reduce(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) ->
     return total.elements
 
 
-def compare_type(decoder: Decoder, op: Any, dtype: np.dtype) -> tuple[str, str]:
+def compare_type(decoder: Decoder, op: ir.OpView, dtype: np.dtype) -> tuple[str, str]:
     """How a `compare` takes its elements: SIGNED, UNSIGNED, FLOAT or TOTALORDER; and how their type says."""
     own = {"int": "SIGNED", "float": "FLOAT", "complex": "FLOAT"}.get(dtype_class(dtype), "UNSIGNED")
     said = decoder.attribute(op.attributes["compare_type"], enumerator) if "compare_type" in op.attributes else "NOTYPE"

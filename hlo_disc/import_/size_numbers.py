@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -33,6 +33,12 @@ from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.import_.handlers.calls import SIZE
 from hlo_disc.mlir import ir, stablehlo
 
+if TYPE_CHECKING:
+    from jax._src.export.shape_poly import _DimExpr as SymbolicSize
+    from jax.export import SymbolicScope
+    from jax.typing import ArrayLike, DTypeLike
+
+
 # Where JAX keeps it differs from version to version.
 prng: Any = sys.modules[jax.random.split.__module__].prng
 _Size = shape_poly._DimExpr
@@ -44,22 +50,23 @@ class Number:
     """A float: what Python's operator makes of numbers and of sizes, which are JAX's, and Dims in a program."""
 
     name: str
-    args: tuple[Any, ...]
+    args: tuple[Exact | Dim, ...]
 
 
-Exact = Any  # a Python number, a Number, or a size
+Size: TypeAlias = "int | SymbolicSize"
+Exact: TypeAlias = "int | float | np.float64 | Number | SymbolicSize"
 
 
 class _Noted:
     """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself."""
 
-    def __init__(self, scope: Any):
+    def __init__(self, scope: SymbolicScope | None):
         self.scope = scope
-        self.known: dict[int, tuple[Any, Exact]] = {}
+        self.known: dict[int, tuple[jax.Array, Exact]] = {}
 
 
 @contextmanager
-def exact(scope: Any) -> Iterator[None]:
+def exact(scope: SymbolicScope | None) -> Iterator[None]:
     """Let what this thread traces compute exactly with the sizes of a scope of JAX's."""
     install()
     before = getattr(_thread, "noted", None)
@@ -70,13 +77,13 @@ def exact(scope: Any) -> Iterator[None]:
         _thread.noted = before
 
 
-def is_traced(size: Any) -> bool:
+def is_traced(size: object) -> bool:
     """Whether it is a symbolic size of what this thread traces."""
     noted = getattr(_thread, "noted", None)
     return noted is not None and isinstance(size, _Size) and size.scope is noted.scope
 
 
-def exact_of(thing: Any) -> Exact | None:
+def exact_of(thing: object) -> Exact | None:
     """The number that a size or a traced scalar stands for; None for what follows from more than sizes."""
     if isinstance(thing, core.Tracer):
         noted = getattr(_thread, "noted", None)
@@ -85,7 +92,7 @@ def exact_of(thing: Any) -> Exact | None:
     return thing if is_traced(thing) else None
 
 
-def scalar(number: Exact, dtype: Any, weak_type: bool = False, fits: str = "made") -> Any:
+def scalar(number: Exact, dtype: DTypeLike, weak_type: bool = False, fits: str = "made") -> jax.Array:
     """The number as a traced scalar.
 
     fits: where calls fail at which an integer type does not hold it: it is "made", or it is "used" by an operation; ""
@@ -94,7 +101,7 @@ def scalar(number: Exact, dtype: Any, weak_type: bool = False, fits: str = "made
     return number_p.bind(number=_of_dims(number), dtype=np.dtype(dtype), weak_type=weak_type, fits=fits)
 
 
-def size_op(ctx: Any, size: Dim, type_: Any, **attributes: Any) -> Any:
+def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attributes: ir.Attribute) -> ir.Value:
     """A size in a program: an argument, or one op that says which. JAX computes those of each shape anew."""
     text, names = str(size), ctx.module_context.shape_poly_state.dim_vars
     if text in names and not attributes and (given := ctx.dim_var_values[names.index(text)]).type == type_:
@@ -104,7 +111,7 @@ def size_op(ctx: Any, size: Dim, type_: Any, **attributes: Any) -> Any:
     return call.results[0]
 
 
-def dim_of(size: Any) -> Dim:
+def dim_of(size: Size) -> Dim:
     """JAX's size as ours."""
     return _parsed(str(size)) if isinstance(size, _Size) else Dim.const(operator.index(size))  # written alike
 
@@ -118,7 +125,7 @@ def _of_dims(number: Exact) -> Exact:
     return Number(number.name, tuple(map(_of_dims, number.args))) if isinstance(number, Number) else number
 
 
-def _noted(number: Exact, fits: str = "used") -> Any:
+def _noted(number: Exact, fits: str = "used") -> Exact | jax.Array:
     """The number as JAX has Python's, and what it stands for: further arithmetic has no use for the scalar."""
     if not isinstance(number, _Size | Number):
         return number
@@ -141,7 +148,7 @@ _INTEGERS = ("add", "sub", "mul", "floordiv", "mod")
 _FLOATS = (*_INTEGERS, "truediv", "pow")
 
 
-def _computed(name: str, *args: Any) -> Any:
+def _computed(name: str, *args: object) -> Exact | jax.Array | None:
     """Apply Python's operator to numbers of which one is exact; None where the result is not a number of ours."""
     numbers = [x if type(x) in _TYPES else exact_of(x) for x in args]
     if None in map(_kind, numbers):
@@ -156,7 +163,7 @@ def _computed(name: str, *args: Any) -> Any:
     return _noted(Number(name, tuple(numbers)))
 
 
-def _typed(name: str, *args: Any) -> Any:
+def _typed(name: str, *args: object) -> jax.Array | Exact | None:
     """Apply numpy's operator to a number and an array or scalar, or Python's to a number and a complex one.
 
     The result is None for other operands. The number takes numpy's type, which has to hold it: where JAX has that type
@@ -181,14 +188,14 @@ def _typed(name: str, *args: Any) -> Any:
     return getattr(operator, name)(*(x if x is other else typed for x in args))
 
 
-def _kind(number: Any) -> type | None:
+def _kind(number: object) -> type | None:
     if isinstance(number, _Size):
         return int
     return float if isinstance(number, Number | float) else int if isinstance(number, int) else None
 
 
-def _of_numbers(name: str, operation: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
-    def arithmetic(self: Any, *others: Any) -> Any:
+def _of_numbers(name: str, operation: Callable[..., object], reflected: bool = False) -> Callable[..., object]:
+    def arithmetic(self: object, *others: object) -> object:
         made = None
         if exact_of(self) is not None:
             args = (*others, self) if reflected else (self, *others)
@@ -206,7 +213,9 @@ number_p = core.Primitive("size_number")
 number_p.def_abstract_eval(lambda *, number, dtype, weak_type, fits: core.ShapedArray((), dtype, weak_type=weak_type))
 
 
-def _lowered(ctx: Any, *, number: Any, dtype: Any, weak_type: bool, fits: str) -> Any:
+def _lowered(
+    ctx: mlir.LoweringRuleContext, *, number: Dim | Exact, dtype: np.dtype, weak_type: bool, fits: str
+) -> list[ir.Value]:
     type_ = mlir.aval_to_ir_type(ctx.module_context, ctx.avals_out[0])
     if isinstance(number, Dim) and fits and dtype.kind in "iu":
         return [size_op(ctx, number, type_, fits=ir.StringAttr.get(fits))]
@@ -222,19 +231,19 @@ mlir.register_lowering(number_p, _lowered)
 class _Lowering:
     """Ops of 64 bits for what numbers are made of."""
 
-    def __init__(self, ctx: Any):
+    def __init__(self, ctx: mlir.LoweringRuleContext):
         self.ctx = ctx
         self.f64 = ir.RankedTensorType.get((), ir.F64Type.get())
         self.i64 = ir.RankedTensorType.get((), ir.IntegerType.get_signless(64))
 
-    def integer(self, size: Dim) -> Any:
+    def integer(self, size: Dim) -> ir.Value:
         within = any(atom.kind != "symbol" for monomial, _ in size.terms for atom in monomial)
         return size_op(self.ctx, size, self.i64, **({"fits": ir.StringAttr.get("used")} if within else {}))
 
-    def constant(self, value: float) -> Any:
+    def constant(self, value: float) -> ir.Value:
         return stablehlo.constant(ir.DenseElementsAttr.get(np.array(value, np.float64), type=self.f64.element_type))
 
-    def real(self, number: Any) -> Any:
+    def real(self, number: Dim | Exact) -> ir.Value:
         if isinstance(number, Number):
             return self._apply(number.name, *map(self.real, number.args))
         if not isinstance(number, Dim):
@@ -249,7 +258,7 @@ class _Lowering:
             total = stablehlo.add(total, term)
         return total
 
-    def _apply(self, name: str, *args: Any) -> Any:
+    def _apply(self, name: str, *args: ir.Value) -> ir.Value:
         if name not in ("floordiv", "mod"):
             return _OPS[name](*args)
         x, y = args
@@ -262,11 +271,11 @@ class _Lowering:
         return stablehlo.round_nearest_even(stablehlo.divide(stablehlo.subtract(x, rest), y))
 
 
-def _compare(direction: str, x: Any, y: Any) -> Any:
+def _compare(direction: str, x: ir.Value, y: ir.Value) -> ir.Value:
     return stablehlo.compare(x, y, stablehlo.ComparisonDirectionAttr.get(direction))
 
 
-_OPS: dict[str, Callable[..., Any]] = {
+_OPS: dict[str, Callable[..., ir.Value]] = {
     "add": lambda x, y: stablehlo.add(x, y),
     "sub": lambda x, y: stablehlo.subtract(x, y),
     "mul": lambda x, y: stablehlo.multiply(x, y),
@@ -284,7 +293,7 @@ class _Known(ModuleType):
 
     is_constant_dim = staticmethod(lambda d: is_traced(d) or core.is_constant_dim(d))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(core, name)
 
 
@@ -296,14 +305,19 @@ def install() -> None:
     power, eye, arange, seed = ufuncs.power, lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed
 
     def converted(
-        operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None, *rest: Any, **options: Any
-    ) -> Any:
+        operand: ArrayLike,
+        new_dtype: DTypeLike | None = None,
+        weak_type: bool = False,
+        sharding: jax.sharding.Sharding | None = None,
+        *rest: object,
+        **options: object,
+    ) -> jax.Array:
         number = exact_of(operand)
         if number is None or not isinstance(new_dtype, np.dtype) or new_dtype == dtypes.float0 or sharding is not None:
             return convert(operand, new_dtype, weak_type, sharding, *rest, **options)
         return scalar(number, new_dtype, bool(weak_type), "")  # as of an int, which JAX lets wrap
 
-    def const(example: Any, value: Any) -> Any:
+    def const(example: ArrayLike, value: ArrayLike) -> ArrayLike:
         """The value in the example's type. A size stays one where integers stay Python's."""
         number = exact_of(value)
         if number is None:
@@ -311,18 +325,18 @@ def install() -> None:
         return value if type(example) is int else scalar(number, lax.dtype(example))
 
     @functools.wraps(make)
-    def array(object: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+    def array(object: object, dtype: DTypeLike | None = None, *args: object, **options: object) -> jax.Array:
         number = exact_of(object)
         if number is not None:
             type_ = lax.dtype(object) if dtype is None else dtypes.canonicalize_dtype(dtype)
             object = scalar(number, type_, weak_type=dtype is None)
         return make(object, dtype, *args, **options)
 
-    def lifted(x: Any) -> Any:
+    def lifted(x: ArrayLike) -> jax.Array:
         number = exact_of(x)
         return lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
 
-    def evaluated(ctx: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def evaluated(ctx: mlir.LoweringRuleContext, shape: Sequence[Size]) -> tuple[int | ir.Value, ...]:
         """The sizes of a shape, each one op."""
         if not all(isinstance(n, int) or is_traced(n) for n in shape):
             return evaluate(ctx, shape)
@@ -332,29 +346,29 @@ def install() -> None:
         return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
 
     @functools.wraps(eye)
-    def diagonal(N: Any, M: Any = None, k: Any = 0, *args: Any, **options: Any) -> Any:
+    def diagonal(N: Size, M: Size | None = None, k: Size = 0, *args: object, **options: object) -> jax.Array:
         if is_traced(k):
             k = lax._clip_int_to_valid_range(k, np.int32, "argument `k` of jax.numpy.eye")
         return eye(N, M, k, *args, **options)
 
-    def ranged(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    def ranged(start: Size, stop: Size, step: Size, dtype: DTypeLike) -> jax.Array:
         """From a size, which wraps as JAX lets an int."""
         if not is_traced(start):
             return arange(start, stop, step, dtype)
         return lax.add(lax.convert_element_type(start, dtype), arange(0, stop - start, step, dtype))
 
     @functools.wraps(seed)
-    def seeded(seeds: Any, *args: Any, **options: Any) -> Any:
+    def seeded(seeds: ArrayLike, *args: object, **options: object) -> jax.Array:
         """By the lowest bits of a size, as JAX takes those of an int."""
         if is_traced(seeds):
             seeds = scalar(seeds, dtypes.canonicalize_dtype(np.int64), fits="")
         return seed(seeds, *args, **options)
 
-    def powered(before: Callable[..., Any]) -> Callable[..., Any]:
+    def powered(before: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         """A power by an integer, which JAX multiplies: it has no type."""
 
         @functools.wraps(before)
-        def operation(x: Any, y: Any, /, *rest: Any) -> Any:
+        def operation(x: ArrayLike, y: ArrayLike, /, *rest: object) -> jax.Array:
             exponent = exact_of(y)
             if rest or _kind(exponent) is not int or exact_of(x) is not None:
                 return before(x, y, *rest)
@@ -362,7 +376,9 @@ def install() -> None:
 
         return operation
 
-    def as_scalar(before: Callable[[Any], Any], fits: str = "used") -> Callable[[Any], Any]:
+    def as_scalar(
+        before: Callable[[SymbolicSize], jax.Array], fits: str = "used"
+    ) -> Callable[[SymbolicSize], Exact | jax.Array]:
         return lambda self: _noted(self, fits) if is_traced(self) else before(self)
 
     mlir.eval_dynamic_shape = evaluated
@@ -371,7 +387,7 @@ def install() -> None:
         module.array = array  # type: ignore[union-attr]
     lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed = diagonal, ranged, seeded
     ufuncs.power = jax.numpy.power = powered(power)
-    indexing.core = _Known(core.__name__)  # type: ignore[assignment]
+    indexing.core = _Known(core.__name__)
     _Size.__jax_array__ = as_scalar(_Size.__jax_array__)
     core.dimension_as_value = as_scalar(core.dimension_as_value)  # the function has an int stay one
     _Size.dimension_as_value = as_scalar(_Size.dimension_as_value, "made")  # of an argument of a jitted function
@@ -380,5 +396,5 @@ def install() -> None:
             for method, reflected in ((f"__{name}__", False), (f"__r{name}__", True)):
                 setattr(kind, method, _of_numbers(name, getattr(kind, method), reflected))
     for kind in (core.Tracer, ArrayImpl):
-        kind.__pow__ = powered(kind.__pow__)  # type: ignore[method-assign]
+        kind.__pow__ = powered(kind.__pow__)
     core.Tracer.__neg__ = _of_numbers("neg", core.Tracer.__neg__)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, TypeVar
 
 import jax
 import jaxlib
@@ -44,12 +44,20 @@ from hlo_disc.import_ import size_numbers
 from hlo_disc.import_.frames import asking_frame, callee, is_dropped
 from hlo_disc.import_.size_numbers import dim_of
 
+if TYPE_CHECKING:
+    from jax._src.export.shape_poly import _DimExpr as SymbolicSize
+    from jax.export import SymbolicScope
+
+    from hlo_disc.import_.size_numbers import Size
+
+
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOWERING = os.path.join(os.path.dirname(__file__), "jax.py")
 _COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
 _JITTED = type(jax.jit(len))
 _thread = threading.local()
+T = TypeVar("T")
 
 
 class Again(BaseException):
@@ -96,7 +104,7 @@ class Answers:
         """The conditions that were needed and hold at this call, in the order in which they were asked."""
         return (*self.equalities, *self._asked.values())
 
-    def tell(self, scope: Any, constraints: Sequence[str]) -> None:
+    def tell(self, scope: SymbolicScope, constraints: Sequence[str]) -> None:
         """Answer about the sizes of a scope of JAX's, and let it know the constraints, so that it can simplify by them.
 
         Only while answering: JAX takes every size for 1 at least, so that `max(n, 1) == 1` would say that n is 1.
@@ -187,24 +195,24 @@ def answering(answers: Answers) -> Iterator[None]:
         _thread.answers = before
 
 
-def is_size(thing: Any) -> bool:
+def is_size(thing: object) -> TypeGuard[SymbolicSize]:
     """Whether it is a symbolic size of JAX's."""
     return isinstance(thing, shape_poly._DimExpr)
 
 
-def is_answered(thing: Any) -> bool:
+def is_answered(thing: object) -> bool:
     """Whether it is a symbolic size of what this thread traces for a call."""
     return is_size(thing) and _ours(thing) is not None
 
 
-def are_known_equal(a: Any, b: Any) -> bool:
+def are_known_equal(a: object, b: object) -> bool:
     """Whether two of JAX's sizes, one of them answered, are equal at all calls. That is no question."""
     if not (is_answered(a) or is_answered(b)) or not _compares(*((a, b) if is_size(a) else (b, a))):
         return False
     return _thread.answers.facts.equal(dim_of(a), dim_of(b)) is Truth.YES
 
 
-def settle(size: Any) -> None:
+def settle(size: SymbolicSize) -> None:
     """Let a size be the number that it is at this call. Raises UnsupportedOpError where there is none."""
     ours = _ours(size)
     if ours is None:
@@ -255,7 +263,7 @@ def _is_lookup(frame: FrameType) -> bool:
     return code.co_name == "__eq__" and _is_generated(code)
 
 
-def _is_idle_in_einsum(frame: FrameType, size: Any) -> bool:
+def _is_idle_in_einsum(frame: FrameType, size: SymbolicSize) -> bool:
     """Whether einsum asks if a size is 1 and does the same either way.
 
     It leaves out an axis of 1 where the other operand's is not; of an axis that is as long as the other's, or that the
@@ -271,7 +279,7 @@ def _is_idle_in_einsum(frame: FrameType, size: Any) -> bool:
     return all(dim_of(other) in (ONE, asked) for other in others)
 
 
-def _ours(size: Any) -> Answers | None:
+def _ours(size: SymbolicSize) -> Answers | None:
     """The `Answers` for a size of JAX's; None for a size that is not traced now."""
     answers = getattr(_thread, "answers", None)
     return answers if answers is not None and size.scope is answers.scope else None
@@ -291,7 +299,7 @@ def _install() -> None:
     squeeze, infer_length = lax_numpy._squeeze, loops._infer_scan_length
     kind = inspect.unwrap(lax_numpy.iscomplexobj).__code__  # which makes an array of what is none of Python's numbers
 
-    def eq(self: Any, other: Any) -> bool:
+    def eq(self: SymbolicSize, other: object) -> bool:
         if equal(self, other):
             return True
         ours = _ours(self)
@@ -302,18 +310,18 @@ def _install() -> None:
             return ours.facts.equal(dim_of(self), dim_of(other)) is Truth.YES
         return ours.are_equal(dim_of(self), dim_of(other))
 
-    def geq_decision(e1: Any, e2: Any, describe: Callable[[], str]) -> bool:
+    def geq_decision(e1: Size, e2: Size, describe: Callable[[], str]) -> bool:
         ours = _ours(e1 if isinstance(e1, size) else e2)
         return at_least(e1, e2, describe) if ours is None else ours.is_at_least(dim_of(e1), dim_of(e2))
 
-    def bounds_decision(e: Any, precision: Any) -> tuple[float, float]:
+    def bounds_decision(e: Size, precision: shape_poly.BoundsPrecision) -> tuple[float, float]:
         ours = _ours(e) if isinstance(e, size) else None
         if ours is None:
             return bounds(e, precision)
         low, high = ours.known.bounds(dim_of(e))  # what JAX simplifies may come to serve calls that answer otherwise
         return -math.inf if low is None else low, math.inf if high is None else high
 
-    def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
+    def concrete_or_error(force: Callable[..., object] | None, val: object, context: str = "") -> object:
         """Accept a size where JAX wants a number before it traces: it mostly becomes the shape of something."""
         if force in (int, operator.index) and isinstance(val, size) and _ours(val) is not None:
             noted(val)
@@ -322,13 +330,13 @@ def _install() -> None:
             return val  # as of a tolerance
         return concrete(force, val, context)
 
-    def as_index(value: Any) -> Any:
+    def as_index(value: SupportsIndex) -> Size:
         """Accept a size as a padding, length or index: JAX checks that it is an int, and compiles a size as well."""
         if isinstance(value, size) and _ours(value) is not None:
             return value
         return operator.index(value)
 
-    def scan_length(xs: Any, avals: Any, length: Any) -> Any:
+    def scan_length(xs: Sequence[jax.Array], avals: Sequence[jax.core.ShapedArray], length: Size | None) -> Size:
         """JAX makes a number of the length that is given, and hashes those of the arrays, to compare them."""
         sizes = [n for x in avals for n in getattr(x, "shape", ())[:1]]
         n = next(filter(is_answered, sizes), None) if length is None else length
@@ -336,10 +344,10 @@ def _install() -> None:
             return n
         return infer_length(xs, avals, length)
 
-    def for_users(convert: Callable[..., Any], of_jax: Callable[..., Any]) -> Callable[..., Any]:
+    def for_users(convert: Callable[..., T], of_jax: Callable[..., T]) -> Callable[..., T]:
         """`convert` of the number for who is neither JAX nor we, JAX's own for all others."""
 
-        def operation(self: Any, *others: Any) -> Any:
+        def operation(self: SymbolicSize, *others: object) -> T:
             ours = _ours(self)
             if ours is not None and _asked_by_user():
                 return convert(ours.as_number(dim_of(self)), *others)
@@ -347,43 +355,45 @@ def _install() -> None:
 
         return operation
 
-    def key(self: Any) -> int:
+    def key(self: SymbolicSize) -> int:
         """JAX hashes the static arguments of its jitted functions while their caller's line runs."""
         ours = _ours(self)
         if ours is None or not _asked_by_user() or isinstance(callee(sys._getframe(1)), _JITTED):
             return hash_(self)
         return hash(ours.as_number(dim_of(self)))
 
-    def noted(self: Any) -> None:
+    def noted(self: SymbolicSize) -> None:
         ours = _ours(self)
         if ours is not None:
             ours.may_be_number(dim_of(self))
 
-    def number(self: Any) -> int:
+    def number(self: SymbolicSize) -> int:
         ours = _ours(self)
         if ours is not None and is_dropped(sys._getframe(2)):
             return dim_of(self).evaluate(ours.sizes)
         noted(self)
         return int_(self)
 
-    def index(self: Any) -> int:
+    def index(self: SymbolicSize) -> int:
         noted(self)
         raise TypeError(f"'{size.__name__}' object cannot be interpreted as an integer")
 
-    def truth(self: Any) -> bool:
+    def truth(self: SymbolicSize) -> bool:
         return _ours(self) is None or self != 0
 
-    def checking(operation: Callable[[Any, Any], Any], divides: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def checking(
+        operation: Callable[[Size, Size], T], divides: Callable[[Size, Size], Size]
+    ) -> Callable[[Size, Size], T]:
         """A division, which must not be one by 0. divides: the divisor of two operands."""
 
-        def checked(self: Any, other: Any) -> Any:
+        def checked(self: Size, other: Size) -> T:
             if _ours(self) is not None and divides(self, other) == 0:
                 raise ZeroDivisionError("integer division or modulo by zero")
             return operation(self, other)
 
         return checked
 
-    def raised(self: Any, exponent: Any, *modulo: Any) -> Any:
+    def raised(self: SymbolicSize, exponent: object, *modulo: object) -> object:
         ours = _ours(self)
         if ours is None or modulo or not isinstance(exponent, (int, float, size)):
             return power(self, exponent, *modulo)
@@ -395,16 +405,16 @@ def _install() -> None:
             return ours.as_number(dim_of(self)) ** exponent
         return power(self, exponent)
 
-    def exponent(self: Any, base: Any, *modulo: Any) -> Any:
+    def exponent(self: SymbolicSize, base: object, *modulo: object) -> object:
         ours = _ours(self)
         if ours is not None and type(base) is int:
             return base ** ours.as_number(dim_of(self))
         return power_of(self, base, *modulo)
 
-    def rounded(name: str, of_sizes: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
+    def rounded(name: str, of_sizes: Callable[[SymbolicSize, int], Size]) -> Callable[[core.Tracer], Size]:
         """Make a method that rounds numbers: a rounded quotient of sizes, as in `math.ceil(n / 2)`, is a size again."""
 
-        def operation(self: Any) -> Any:
+        def operation(self: SymbolicSize) -> Size:
             match size_numbers.exact_of(self):
                 case size_numbers.Number("truediv", (size() as n, int() as k)):
                     return of_sizes(n, k)
@@ -412,14 +422,14 @@ def _install() -> None:
 
         return operation
 
-    def as_number(name: str) -> Callable[..., Any]:
-        def operation(self: Any, *others: Any) -> Any:
+    def as_number(name: str) -> Callable[..., object]:
+        def operation(self: SymbolicSize, *others: object) -> object:
             ours = _ours(self)
             return NotImplemented if ours is None else getattr(ours.as_number(dim_of(self)), name)(*others)
 
         return operation
 
-    def attribute(self: Any, name: str) -> Any:
+    def attribute(self: SymbolicSize, name: str) -> object:
         """`isinstance(n, int)` asks for the class last. JAX's own has the type of what numpy makes of sizes."""
         if name == "__class__" and (_asked_by_user() or sys._getframe(1).f_code is kind) and _ours(self) is not None:
             return int
@@ -427,7 +437,7 @@ def _install() -> None:
             return functools.partial(lax.convert_element_type, core.dimension_as_value(self))
         return object.__getattribute__(self, name)
 
-    def squeezed(array: Any, axes: Any) -> Any:
+    def squeezed(array: jax.Array, axes: int | Sequence[int] | None) -> jax.Array:
         """Without the axes of size 1, where none are named: JAX refuses, for the rank depends on sizes."""
         if axes is None and any(isinstance(n, size) and _ours(n) for n in array.shape):
             axes = tuple(axis for axis, n in enumerate(array.shape) if n == 1)
@@ -451,7 +461,7 @@ def _install() -> None:
     core.concrete_or_error = concrete_or_error
     lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
     for module in (convolution, fft, jax_util):
-        module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})  # type: ignore[attr-defined]
+        module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})
 
 
 # What numbers can do and JAX's sizes cannot.
@@ -462,7 +472,7 @@ _NUMBERS_ONLY = (
 )
 
 
-def _compares(size: Any, other: Any) -> bool:
+def _compares(size: SymbolicSize, other: object) -> bool:
     """Whether the other is a size of the same trace, or a number."""
     if isinstance(other, shape_poly._DimExpr):
         return size.scope is other.scope

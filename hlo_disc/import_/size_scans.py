@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
 from jax import lax, tree_util
@@ -19,7 +19,8 @@ from jax._src.lax import lax as lax_internal
 
 from hlo_disc.import_.size_questions import is_answered
 
-Combine = Callable[[list[Any], list[Any]], list[Any]]
+Combine = Callable[[list[jax.Array], list[jax.Array]], list[jax.Array]]
+T = TypeVar("T")
 
 
 _function = inspect.unwrap(lax.associative_scan)
@@ -34,14 +35,14 @@ def install() -> None:
     _function.__code__ = _in_its_place.__code__
 
 
-def _in_its_place(fn: Any, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+def _in_its_place(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
     """It sees JAX's globals."""
     from hlo_disc.import_.size_scans import scanned
 
     return scanned(fn, elems, reverse, axis)
 
 
-def scanned(fn: Any, elems: Any, reverse: bool, axis: int) -> Any:
+def scanned(fn: Callable[[T, T], T], elems: T, reverse: bool, axis: int) -> T:
     """Compute the result of `jax.lax.associative_scan`."""
     flat, tree = tree_util.tree_flatten(elems)
     # To reverse, JAX takes no axis from the end.
@@ -53,20 +54,20 @@ def scanned(fn: Any, elems: Any, reverse: bool, axis: int) -> Any:
         return elems
     axis %= flat[0].ndim
 
-    def combine(a: list[Any], b: list[Any]) -> list[Any]:
+    def combine(a: list[jax.Array], b: list[jax.Array]) -> list[jax.Array]:
         results = fn(tree_util.tree_unflatten(tree, a), tree_util.tree_unflatten(tree, b))
         return tree_util.tree_leaves(results)
 
     return tree_util.tree_unflatten(tree, _one_by_one(combine, flat, axis, reverse))
 
 
-def _one_by_one(combine: Combine, elems: Sequence[Any], axis: int, reverse: bool) -> list[Any]:
+def _one_by_one(combine: Combine, elems: Sequence[jax.Array], axis: int, reverse: bool) -> list[jax.Array]:
     """Each of them along their axis, with what came before."""
     first, rest = ((-1, None), (0, -1)) if reverse else ((0, 1), (1, None))
     start = [lax.slice_in_dim(x, *first, axis=axis) for x in elems]
     left = [jax.numpy.moveaxis(lax.slice_in_dim(x, *rest, axis=axis), axis, 0) for x in elems]
 
-    def turn(before: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
+    def turn(before: list[jax.Array], xs: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         found = combine(before, [lax.expand_dims(x, (axis,)) for x in xs])
         return found, [lax.squeeze(x, (axis,)) for x in found]
 

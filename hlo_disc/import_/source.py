@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from hlo_disc import mlir
 from hlo_disc.errors import ParseError, UnsupportedOpError
 from hlo_disc.import_ import diagnostics
 from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from jax.export import Exported
 
 _MAGIC = b"ML\xefR"
 _ZIP = b"PK\x03\x04"
@@ -26,7 +29,7 @@ _NO_GROUPS = re.compile(
 _ARTIFACT = b"StableHLO_v"
 
 
-def load_module(source: Any) -> ir.Module:
+def load_module(source: object) -> ir.Module:
     """The module in `source`.
 
     source: a path (text, bytecode or portable artifact), text that holds a module, bytes of any of these, a
@@ -49,7 +52,7 @@ def load_module(source: Any) -> ir.Module:
     )
 
 
-def is_export(source: Any) -> bool:
+def is_export(source: object) -> TypeGuard[Exported]:
     """Whether it is a `jax.export.Exported`, asked without importing JAX."""
     return isinstance(getattr(source, "mlir_module_serialized", None), bytes)
 

@@ -22,6 +22,8 @@ ONE = Dim.const(1)
 
 # One entry an axis: a size, an expression, or None to keep what the program says.
 ShapeSpec = Sequence["int | str | Dim | None"]
+# Of a program's inputs, by name or position, or one an input.
+DimsOfInputs = Mapping[str, str | ShapeSpec] | Mapping[int, str | ShapeSpec] | Sequence[str | ShapeSpec | None]
 
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
@@ -83,7 +85,7 @@ def _check(d: Dim) -> None:
 
 
 def select_specs(
-    dims: Mapping[str | int, str | ShapeSpec] | Sequence[str | ShapeSpec | None],
+    dims: DimsOfInputs,
     names: Sequence[str],
     ranks: Sequence[int],
 ) -> list[list[Dim | None]]:

@@ -6,7 +6,6 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ def told(name: str, line: str, reason: str, then: str) -> str:
     return f"hlo_disc.jit cannot compile {name}, {then}: {reason}{where}"
 
 
-def line_of(fn: Callable[..., Any]) -> str:
+def line_of(fn: Callable[..., object]) -> str:
     """Where a function is written, "" where that is unknown."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -31,7 +30,7 @@ def line_of(fn: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def in_numpy(results: Any) -> Any:
+def in_numpy(results: object) -> object:
     """The results of a call whose arrays are all numpy's; random keys have no form there."""
     from jax import tree_util
 

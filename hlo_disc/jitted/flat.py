@@ -30,7 +30,12 @@ from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, t
 from hlo_disc.values import Leaf, is_number, is_tracer, show
 
 if TYPE_CHECKING:
+    import jax
+    from jax.extend.core import ClosedJaxpr
+    from jax.typing import ArrayLike
+
     from hlo_disc.dynamic_hlo.passes.partition import Parts
+    from hlo_disc.structure import Structure
 
 logger = logging.getLogger("hlo_disc")
 
@@ -42,7 +47,7 @@ _REMEMBERED = 256
 _PLATFORMS = {"cuda": "cuda", "hip": "rocm"}
 
 
-def placed(varying: frozenset[str]) -> dict[str, Any]:
+def placed(varying: frozenset[str]) -> dict[str, object]:
     """Return the rest of array types, beside dtype and shape: in `shard_map`, the mesh axes over which they differ."""
     import jax
 
@@ -68,8 +73,8 @@ class FlatFunction:
     def __init__(
         self,
         name: str,
-        fn: Callable[..., Any],
-        tree: Any,
+        fn: Callable[..., object],
+        tree: Structure,
         names: Sequence[str],
         dims: Sequence[str | None] | None,
         constraints: Sequence[str],
@@ -99,7 +104,7 @@ class FlatFunction:
         return self.name
 
     @functools.cached_property
-    def _numerics(self) -> tuple[Any, ...]:
+    def _numerics(self) -> tuple[object, ...]:
         from hlo_disc.jitted import settings
 
         return settings.numerics()
@@ -113,11 +118,11 @@ class FlatFunction:
                 "JAX's settings are others than when it was called, for which programs are: use it under one of them"
             )
 
-    def call(self, *leaves: Any) -> list[Any]:
+    def call(self, *leaves: ArrayLike) -> list[jax.Array]:
         """The function itself: no program of ours."""
         return flattened(self.fn, self.tree)[0](*leaves)
 
-    def _jaxpr(self, leaves: tuple[Leaf, ...], varying: tuple[frozenset[str], ...]) -> tuple[Any, Any]:
+    def _jaxpr(self, leaves: tuple[Leaf, ...], varying: tuple[frozenset[str], ...]) -> tuple[ClosedJaxpr, Structure]:
         """The function as JAX sees it at these sizes, a ClosedJaxpr, and the tree of its results.
 
         varying: over which axes of a mesh each array differs, in `shard_map`.
@@ -147,8 +152,8 @@ class FlatFunction:
 
     def derived(
         self,
-        key: tuple[Any, ...],
-        fn: Callable[..., list[Any]],
+        key: tuple[object, ...],
+        fn: Callable[..., Sequence[object]],
         names: Sequence[str],
         dims: Sequence[str | None] | None,
         differentiates: int = 0,
@@ -222,7 +227,7 @@ class FlatFunction:
             found = self._derived.setdefault(("on", platform), made)
         return found
 
-    def fallback(self, reason: str, leaves: Sequence[Any], quiet: bool) -> FallbackCount:
+    def fallback(self, reason: str, leaves: Sequence[ArrayLike], quiet: bool) -> FallbackCount:
         """Note that a call runs through `jax.jit`. The first time there is a warning, unless `quiet`.
 
         Raises UnsupportedOpError where the options do not allow it.

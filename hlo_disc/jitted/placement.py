@@ -11,9 +11,15 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hlo_disc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import jax
+    from jax.typing import ArrayLike
+
+T = TypeVar("T")
 
 # The parameters of `jax.jit` that `hlo_disc.jit` takes as they are.
 PARAMETERS = frozenset(
@@ -30,7 +36,7 @@ class Placement:
     reason_for_jax: why its calls run through `jax.jit`, "" when programs serve them.
     """
 
-    def __init__(self, parameters: Mapping[str, Any]):
+    def __init__(self, parameters: Mapping[str, object]):
         shardings = [x for name in ("in_shardings", "out_shardings") for x in _leaves(parameters.get(name))]
         wanted = [x for x in (*shardings, parameters.get("device"), parameters.get("backend")) if x is not None]
         elsewhere = [x for x in wanted if not _is_first_cpu(x)]
@@ -38,14 +44,14 @@ class Placement:
         self._commits = bool(wanted)
         self._told: set[str] = set()
 
-    def finish(self, donated: Sequence[int]) -> Callable[[Sequence[Any], Any], Any] | None:
+    def finish(self, donated: Sequence[int]) -> Callable[[Sequence[ArrayLike], T], T] | None:
         """Return a function that deletes a call's donated arrays and commits and returns its results; None for neither.
 
         donated: which of the arrays, those that the program does not read left out, as `jax.jit` does.
         """
         return functools.partial(self._finish, donated) if donated or self._commits else None
 
-    def _finish(self, donated: Sequence[int], leaves: Sequence[Any], results: Any) -> Any:
+    def _finish(self, donated: Sequence[int], leaves: Sequence[ArrayLike], results: T) -> T:
         import jax
 
         if self._commits:
@@ -53,7 +59,7 @@ class Placement:
         self._release([(i, leaves[i]) for i in donated if isinstance(leaves[i], jax.Array)], leaves, results)
         return results
 
-    def _release(self, donated: list[tuple[int, Any]], leaves: Sequence[Any], results: Any) -> None:
+    def _release(self, donated: list[tuple[int, jax.Array]], leaves: Sequence[ArrayLike], results: object) -> None:
         """Delete what a result could take the memory of. Raises ArgumentError for what was passed twice."""
         from jax import tree_util
 
@@ -89,17 +95,17 @@ def _depth_of_user() -> int:
     return depth
 
 
-def _type(array: Any) -> str:
+def _type(array: jax.Array) -> str:
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
-def _leaves(shardings: Any) -> list[Any]:
+def _leaves(shardings: object) -> list[object]:
     from jax import tree_util
 
     return tree_util.tree_leaves(shardings)
 
 
-def _is_first_cpu(place: Any) -> bool:
+def _is_first_cpu(place: object) -> bool:
     """Whether a sharding, a device or the name of a backend means the first CPU."""
     import jax
 
@@ -110,7 +116,7 @@ def _is_first_cpu(place: Any) -> bool:
     return place in (first, "cpu")
 
 
-def _committed(result: Any) -> Any:
+def _committed(result: object) -> object:
     import jax
 
     if not isinstance(result, jax.Array):

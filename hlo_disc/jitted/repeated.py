@@ -11,7 +11,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hlo_disc import ral
 from hlo_disc.dynamic_hlo.ir.graph import Guard, raw_dim
@@ -20,6 +20,10 @@ from hlo_disc.executable import Executable
 from hlo_disc.program import dtype_named
 from hlo_disc.targets import registry
 from hlo_disc.trace import broken
+
+if TYPE_CHECKING:
+    import jax
+
 
 logger = logging.getLogger("hlo_disc")
 
@@ -38,7 +42,7 @@ _TEMPORARY = 1 << 26
 _PACKED = 1 << 17
 
 
-def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tuple[Any, ...]]:
+def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tuple[jax.Array, ...]]:
     """How calls from Python run a program. weak: which of its results have a weak type."""
     from hlo_disc.ral.contexts.jax import array_type, is_narrow
 
@@ -53,7 +57,9 @@ def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tupl
     return ral.repeated(native, array_type(), often, functools.partial(_compiled, executable, tuple(weak)))
 
 
-def _compiled(executable: Executable, weak: Sequence[bool], arrays: Sequence[Any]) -> Callable[..., Any] | None:
+def _compiled(
+    executable: Executable, weak: Sequence[bool], arrays: Sequence[jax.Array]
+) -> Callable[..., tuple[jax.Array, ...]] | None:
     """Return an XLA program that calls ours with arrays like these; None where that is impossible or does not pay."""
     from hlo_disc.ral.contexts.jax import compiled_with, lie_on_first_cpu
 
@@ -66,7 +72,7 @@ def _compiled(executable: Executable, weak: Sequence[bool], arrays: Sequence[Any
         return None
 
 
-def _is_small_and_sure(executable: Executable, arrays: Sequence[Any]) -> bool:
+def _is_small_and_sure(executable: Executable, arrays: Sequence[jax.Array]) -> bool:
     """Whether a call with these sizes needs little memory, and cannot fail."""
     program, native = executable.program, executable.native
     results, temporary = native.infer([(row.dtype, x.shape) for row, x in zip(program.inputs, arrays, strict=True)])

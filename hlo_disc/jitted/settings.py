@@ -36,7 +36,7 @@ _NUMERICS = (
 )
 
 
-def numerics() -> tuple[Any, ...]:
+def numerics() -> tuple[object, ...]:
     """The settings of this thread on which the numbers of a trace depend."""
     return tuple(getattr(jax.config, name) for name in _NUMERICS)
 
@@ -68,5 +68,5 @@ def reason_for_jax() -> str:
     return ""
 
 
-def _device(setting: Any) -> Any:
+def _device(setting: object) -> object:
     return jax.local_devices(backend=setting)[0] if isinstance(setting, str) else setting

@@ -12,11 +12,14 @@ from hlo_disc.notebook import counted, html_table
 from hlo_disc.values import as_array, describe_all, taken
 
 if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
     from hlo_disc.jitted.flat import FlatFunction
     from hlo_disc.jitted.programs import Programs
     from hlo_disc.profile import Profile
     from hlo_disc.signature import Signature
     from hlo_disc.stats import Stats
+    from hlo_disc.values import Leaf
 
 
 class Shown:
@@ -64,7 +67,7 @@ class Shown:
         times = profile.as_dict() if profile else None
         return explain_function(f"{self.signature.name}: {self.stats()}", found, full, html, times)
 
-    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+    def profile(self, *args: object, **kwargs: object) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none.
 
         Args:
@@ -86,7 +89,7 @@ class Shown:
         return program.executable.profile(*_as_taken(leaves, infos))
 
 
-def _as_taken(leaves: Sequence[Any], infos: Sequence[Any]) -> list[Any]:
+def _as_taken(leaves: Sequence[ArrayLike], infos: Sequence[Leaf]) -> list[ArrayLike]:
     """Arguments as a program takes them."""
     conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
     return [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]

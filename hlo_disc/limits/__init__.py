@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class Limits:
         bf16 = f", {self.fma_bf16 / 1e9:.0f} in bf16" if self.fma_bf16 else ""
         return f"{self.fma_f32 / 1e9:.0f} GFLOP/s{bf16}, read GB/s {rates(self.read)}, copy GB/s {rates(self.copy)}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The fields by name, of numbers, None and dicts."""
         return asdict(self)
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from hlo_disc.errors import ArgumentError, DeviceError
 from hlo_disc.explain.text import main_ops
 from hlo_disc.profile.result import LaunchTime, Profile, Work
 from hlo_disc.program import Program
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hlo_disc import ral
+
 
 _LEAST = 3  # calls, however long they take
 _MOST = 1000
@@ -37,7 +43,7 @@ class Noted(NamedTuple):
 
 
 def measure(
-    program: Program, native: ral.Executable, names: Mapping[int, str], args: Sequence[Any], seconds: float
+    program: Program, native: ral.Executable, names: Mapping[int, str], args: Sequence[ArrayLike], seconds: float
 ) -> Profile:
     """Call a program for so many seconds.
 
@@ -99,7 +105,7 @@ def _functions_of_kernels(launches: Sequence[ral.Launch], named: Mapping[int, st
     return Counter(named.get(address, "another kernel") for address in {x.function for x in launches if x.function})
 
 
-def _sizes(program: Program, native: Any, arguments: Sequence[Any]) -> dict[str, int]:
+def _sizes(program: Program, native: ral.Executable, arguments: Sequence[ArrayLike]) -> dict[str, int]:
     """The size of each dim in a call."""
     env = native.plan([size for x in arguments for size in np.shape(x)])
     return dict(zip(program.symbols, env[program.env.symbols :], strict=False))

@@ -168,7 +168,7 @@ class Profile:
     def _repr_html_(self) -> str:
         return html_table(self._title(), [self._columns, *self._table()])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Everything but the single calls, in dicts and lists, as JSON has it."""
         return {
             "name": self.name,
@@ -182,7 +182,7 @@ class Profile:
             "launches": [{**asdict(x), "work": x.work and x.work._asdict()} for x in self.launches],
         }
 
-    def trace(self) -> dict[str, Any]:
+    def trace(self) -> dict[str, object]:
         """All calls as Chrome's trace events, which https://ui.perfetto.dev and chrome://tracing show.
 
         Events are named by the user's ops and lines; times are microseconds.
@@ -193,7 +193,7 @@ class Profile:
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": self.name}},
         ]
 
-        def event(name: str, kind: str, start: int, end: int, args: dict[str, Any]) -> None:
+        def event(name: str, kind: str, start: int, end: int, args: dict[str, object]) -> None:
             shared = {"ph": "X", "pid": 1, "tid": 1, "ts": (start - begin) / 1e3, "dur": (end - start) / 1e3}
             events.append({"name": name, "cat": kind, **shared, "args": args})
 
@@ -226,7 +226,7 @@ def short_place(place: str) -> str:
     return f"{os.path.basename(found[1])}:{found[2]}{function}"
 
 
-def _details(launch: LaunchTime) -> tuple[str, dict[str, Any]]:
+def _details(launch: LaunchTime) -> tuple[str, dict[str, object]]:
     """Return the name of a launch in a trace, and the details that are shown of it."""
     place = short_place(launch.place)
     args: dict[str, Any] = {"kernel": launch.kernel, "ops": launch.ops, "line": launch.place, "blocks": launch.blocks}

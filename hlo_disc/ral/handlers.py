@@ -67,7 +67,7 @@ def lapack_function(target: str) -> int:
     return _address(cython_lapack.__pyx_capi__.get(name) or cython_blas.__pyx_capi__[name])
 
 
-def register_target(name: str, function: Any) -> None:
+def register_target(name: str, function: object) -> None:
     """Let programs that are made from now on call a handler: a capsule with its address, or {stage: capsule}.
 
     Handlers that are registered with JAX (`jax.ffi.register_ffi_target`) are found without this, but for one thing:
@@ -88,7 +88,7 @@ def register_target(name: str, function: Any) -> None:
     _own[name] = stages
 
 
-def register_type(name: str, registration: Mapping[str, Any]) -> None:
+def register_type(name: str, registration: Mapping[str, object]) -> None:
     """Tell the runtime of a type of which a custom call's handler keeps a state, so that it can destroy such states.
 
     registration: what `jax.ffi.register_ffi_type` is given: {"type_id": capsule, "type_info": capsule}. Register the
@@ -109,15 +109,15 @@ def register_type(name: str, registration: Mapping[str, Any]) -> None:
     _ral.register_state_type(number.value, deleter.value)
 
 
-def _is_capsule(value: Any) -> bool:
+def _is_capsule(value: object) -> bool:
     return type(value).__name__ == "PyCapsule"
 
 
-def _address(capsule: Any) -> int:
+def _address(capsule: object) -> int:
     return _pointer(capsule, _name(capsule))
 
 
-def _registered(target: str) -> Any:
+def _registered(target: str) -> object:
     from jaxlib import _jax
 
     return _jax.custom_call_targets("cpu").get(target)
@@ -137,7 +137,7 @@ def _waiting(target: str) -> Any:
     return None
 
 
-def _jaxlib() -> dict[str, Any]:
+def _jaxlib() -> dict[str, object]:
     from jaxlib.cpu import _lapack as kernels
 
     return {name: {"execute": capsule} for name, capsule in kernels.registrations().items() if name.endswith("_ffi")}

@@ -26,13 +26,13 @@ __all__ = ["Compiled", "JitFunction", "compile", "jit"]
 
 
 def compile(
-    function: Any,
-    input_signature: Any = None,
+    function: object,
+    input_signature: object = None,
     *,
-    dims: Mapping[Any, Any] | Sequence[Any] | None = None,
+    dims: Mapping[str, object] | Sequence[object] | None = None,
     constraints: str | Sequence[str] = (),
     options: Options | None = None,
-    **overrides: Any,
+    **overrides: object,
 ) -> Compiled:
     """Compile a function of TensorFlow once for every shape of a signature.
 
@@ -58,7 +58,7 @@ def compile(
     return Compiled(imported, imported.compiled(dims, texts, options, overrides), texts)
 
 
-def jit(function: Callable[..., Any] | None = None, *, options: Options | None = None, **overrides: Any) -> Any:
+def jit(function: Callable[..., object] | None = None, *, options: Options | None = None, **overrides: object) -> Any:
     """A function of tensors that is compiled when it is first called, and then serves calls of any shape.
 
     Args:

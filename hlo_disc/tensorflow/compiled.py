@@ -18,6 +18,7 @@ from hlo_disc.tensorflow.op import Op
 
 if TYPE_CHECKING:
     from hlo_disc.profile import Profile
+    from hlo_disc.tensorflow.types import ConcreteFunction, Tensor
 
 
 class Compiled:
@@ -50,7 +51,7 @@ class Compiled:
         self._assigned = imported.assigned_variables
         self._op = Op(self, [*(x.shape for x in concrete.graph.outputs), *(v.shape for v in self._assigned)])
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run.
 
         Args:
@@ -68,7 +69,7 @@ class Compiled:
         flat = self._flat(args, kwargs)
         return self.packed(self.run(flat))
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Flat results of flat tensors: of the op, but for eager calls that no tape records, which need no op."""
         captures = self.imported.captures
         results: Sequence[Any]
@@ -91,7 +92,7 @@ class Compiled:
         sizes = [n for shape in (*shapes, *held) for n in shape]
         return None in sizes or not self.executable.native.unmet(sizes)
 
-    def gives(self, exact: Any) -> bool:
+    def gives(self, exact: ConcreteFunction) -> bool:
         """Whether its results have the number, types and shapes of those of the function, traced for some sizes."""
         inputs = [*exact.graph.inputs[: self.imported.count], *self.imported.captures]
         sizes = self._op.sizes(inputs)[: self._count]
@@ -102,7 +103,7 @@ class Compiled:
             for x, kind, shape in zip(exact.graph.outputs, self._op.types, sizes, strict=False)
         )
 
-    def packed(self, results: Sequence[Any]) -> Any:
+    def packed(self, results: Sequence[Tensor]) -> Any:
         """Results as the function nests them."""
         if isinstance(self._structure, tf.Tensor):
             return results[0]
@@ -110,9 +111,10 @@ class Compiled:
             return tuple(results)
         return nested(self._structure, results)
 
-    def _flat(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    def _flat(self, args: Sequence[Any], kwargs: dict[str, object]) -> list[Tensor]:
         if not kwargs and len(args) == len(self._types) and all(isinstance(x, tf.Tensor) for x in args):
             return list(args)
+        flat: Sequence[object]
         kind = self.imported.concrete.function_type
         try:
             if kind is None:  # of a signature of a SavedModel
@@ -124,7 +126,7 @@ class Compiled:
         except (TypeError, ValueError, KeyError) as error:
             raise ArgumentError(f"{self.imported.concrete.graph.name}: {error}") from None
 
-    def gradients(self, inputs: list[Any], grads: list[Any]) -> Sequence[Any]:
+    def gradients(self, inputs: list[Tensor], grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """Those of the op's inputs, None for an input that has none, of those of its results."""
         grads = grads[: self._count]  # what is assigned has none: a variable is another one from then on
         pattern = tuple(g is not None for g in grads)
@@ -140,11 +142,11 @@ class Compiled:
         """How it is compiled: `Executable.explain`."""
         return self.executable.explain(full, html, profile)
 
-    def profile(self, *args: Any, seconds: float = 1.0, **kwargs: Any) -> Profile:
+    def profile(self, *args: object, seconds: float = 1.0, **kwargs: object) -> Profile:
         """Measure the time of each kernel: `Executable.profile` for a call with these arguments."""
         return self.measured(self._flat(args, kwargs), seconds)
 
-    def measured(self, inputs: Sequence[Any], seconds: float) -> Profile:
+    def measured(self, inputs: Sequence[Tensor], seconds: float) -> Profile:
         """Measure the time of each kernel in calls with these flat tensors."""
         return self.executable.profile(*inputs, *map(_read_now, self.imported.captures), seconds=seconds)
 
@@ -157,11 +159,11 @@ class Compiled:
         return f"<hlo_disc.tensorflow {self.imported.concrete.graph.name}: {self.executable!r}>"
 
 
-def _read(x: Any) -> Any:
+def _read(x: Tensor | tf.Variable) -> Tensor:
     return x.read_value() if isinstance(x, tf.Variable) else x
 
 
-def _read_now(x: Any) -> Any:
+def _read_now(x: Tensor | tf.Variable) -> Tensor:
     """Read a variable eagerly, where no tape records it: `read_value` takes four times as long."""
     if not isinstance(x, tf.Variable):
         return x
@@ -169,11 +171,11 @@ def _read_now(x: Any) -> Any:
     return pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "ReadVariableOp", None, x.handle, "dtype", code)
 
 
-def _assign(x: tf.Variable, value: Any) -> None:
+def _assign(x: tf.Variable, value: Tensor) -> None:
     x.assign(value, read_value=False)
 
 
-def _assign_now(x: tf.Variable, value: Any) -> None:
+def _assign_now(x: tf.Variable, value: Tensor) -> None:
     """Assign to a variable eagerly, where the program has checked types and sizes: `assign` takes twice as long."""
     code = x.dtype.as_datatype_enum
     pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "AssignVariableOp", None, x.handle, value, "dtype", code)
@@ -199,7 +201,7 @@ class _Backward:
         self._count = len(inputs)
         found: list[int] = []
 
-        def backward(*tensors: Any) -> list[Any]:
+        def backward(*tensors: Tensor) -> list[Tensor]:
             args, dys = tensors[:count], list(tensors[count:])
             sources = [([*args, *imported.captures])[i] for i in self._sources]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -220,7 +222,7 @@ class _Backward:
         except UnsupportedOpError as error:
             raise UnsupportedOpError(f"the gradient of {graph.name}: {error}") from None
 
-    def __call__(self, inputs: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
+    def __call__(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
         own = inputs[: self._imported.count - len(grads)]
         captured = [
             _read(x) if place is None else inputs[place]

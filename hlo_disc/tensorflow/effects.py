@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.tensorflow.lines import at_line
+
+if TYPE_CHECKING:
+    from hlo_disc.tensorflow.types import Graph, GraphFunction, Operation, Tensor
+
 
 # Checks and texts that hand on their operand.
 CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
@@ -59,7 +63,7 @@ _LOOPS = ("While", "StatelessWhile")
 _ASSIGNED, _GRAPH = "_hlo_disc_assigned", "_hlo_disc_graph"
 
 
-def assigned_inputs(graph: Any) -> Mapping[int, Any]:
+def assigned_inputs(graph: Graph) -> Mapping[int, Operation]:
     """Which inputs of a graph are variables to which it assigns, each with the first op that does.
 
     Raises UnsupportedOpError for a variable that is no input.
@@ -83,7 +87,7 @@ def assigned_inputs(graph: Any) -> Mapping[int, Any]:
     return found
 
 
-def assigned_operands(op: Any) -> Mapping[int, Any]:
+def assigned_operands(op: Operation) -> Mapping[int, Operation]:
     """Which operands of an op are variables to which it, or a function that it calls, assigns, each with what does."""
     places = [i for i, x in enumerate(op.inputs) if x.dtype == tf.resource]
     if not places:
@@ -97,24 +101,24 @@ def assigned_operands(op: Any) -> Mapping[int, Any]:
     return found
 
 
-def first_argument(op: Any) -> int:
+def first_argument(op: Operation) -> int:
     """The first operand that an op hands to the functions that it calls."""
     return 1 if op.type in ("Case", "If", "StatelessCase", "StatelessIf") else 0
 
 
-def is_loop(op: Any) -> bool:
+def is_loop(op: Operation) -> bool:
     """Whether an op is a loop, whose results are what its function gives for its operands."""
     return op.type in _LOOPS
 
 
-def _origin(tensor: Any) -> Any:
+def _origin(tensor: Tensor) -> Tensor:
     """The tensor whose variable a tensor names: ops that hand on handles are seen through."""
     while tensor.op.type in ("Identity", *_LOOPS):
         tensor = tensor.op.inputs[tensor.value_index]
     return tensor
 
 
-def has_effect(op: Any) -> bool:
+def has_effect(op: Operation) -> bool:
     """Whether an op that no result needs does something other than to assign; calls may, by what they call."""
     if not op.op_def.is_stateful or op.type in _IGNORED or op.type in ASSIGNS:
         return False
@@ -124,7 +128,7 @@ def has_effect(op: Any) -> bool:
     return any(any(map(has_effect, function_graph(op.graph, name).get_operations())) for name in names)
 
 
-def called(op: Any) -> Iterator[str]:
+def called(op: Operation) -> Iterator[str]:
     """The names of the functions that an op calls."""
     if found_function(op.graph, op.type) is not None:
         yield op.type
@@ -134,7 +138,7 @@ def called(op: Any) -> Iterator[str]:
         yield from (f.name for f in attribute.list.func)
 
 
-def found_function(graph: Any, name: str) -> Any:
+def found_function(graph: Graph | None, name: str) -> GraphFunction | None:
     """A function that a graph or one around it has; None for none."""
     while graph is not None:
         if (function := graph._get_function(name)) is not None:
@@ -143,9 +147,10 @@ def found_function(graph: Any, name: str) -> Any:
     return None
 
 
-def function_graph(graph: Any, name: str) -> Any:
+def function_graph(graph: Graph, name: str) -> Graph:
     """The graph of a function that is called in a graph; those that came as definitions have none yet."""
     function = found_function(graph, name)
+    assert function is not None
     if hasattr(function, "graph"):
         return function.graph
     if not hasattr(function, _GRAPH):
@@ -154,7 +159,7 @@ def function_graph(graph: Any, name: str) -> Any:
     return getattr(function, _GRAPH)
 
 
-def ordered(graph: Any, effects: Sequence[Any]) -> list[Any]:
+def ordered(graph: Graph, effects: Sequence[Operation]) -> list[Operation]:
     """The ops that results and effects are made of, in an order in which they can run.
 
     Operands come first, since gradients add some to loops that are there already, and so does what an op waits for: of
@@ -176,7 +181,7 @@ def ordered(graph: Any, effects: Sequence[Any]) -> list[Any]:
     return [op for op in done if op in needed]
 
 
-def _needed(ops: Sequence[Any]) -> set[Any]:
+def _needed(ops: Sequence[Operation]) -> set[Operation]:
     found: set[Any] = set()
     waiting = list(ops)
     while waiting:

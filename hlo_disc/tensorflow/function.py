@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from hlo_disc.tensorflow.importing import Imported
 
 if TYPE_CHECKING:
     from hlo_disc.profile import Profile
+    from hlo_disc.tensorflow.types import ConcreteFunction, Tensor
 
 Shape = tuple["int | None", ...]
 # Which sizes a function is traced without, in the order in which it is tried: all, those that are not 1, all but the
@@ -44,7 +45,7 @@ class JitFunction:
 
     autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
 
-    def __init__(self, function: Callable[..., Any], options: Options | None, overrides: dict[str, Any]):
+    def __init__(self, function: Callable[..., object], options: Options | None, overrides: dict[str, object]):
         functools.update_wrapper(self, function)
         self._function = function
         self._settings = (options, overrides)
@@ -58,16 +59,16 @@ class JitFunction:
     def _name(self) -> str:
         return getattr(self._function, "__name__", type(self._function).__name__)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> JitFunction | types.MethodType:
         """A method's `self` is a part of the function: each instance has programs of its own."""
         return self if instance is None else types.MethodType(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Return the function's results, computed by a program for all shapes."""
         compiled, inputs = self._compiled_for(args, kwargs)
         return compiled.packed(compiled.run(inputs))
 
-    def _compiled_for(self, args: Any, kwargs: Any) -> tuple[Compiled, Sequence[Any]]:
+    def _compiled_for(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> tuple[Compiled, Sequence[Tensor]]:
         """The program of a call, and its tensors."""
         leaves: Sequence[Any]
         inputs: Sequence[Any]
@@ -88,7 +89,13 @@ class JitFunction:
         return self._add(key, args, kwargs, leaves, inputs, shapes), inputs
 
     def _add(
-        self, key: Any, args: Any, kwargs: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]
+        self,
+        key: Hashable,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        leaves: Sequence[object],
+        inputs: Sequence[Tensor],
+        shapes: list[Shape],
     ) -> Compiled:
         with self._lock:
             start = time.perf_counter()
@@ -124,7 +131,7 @@ class JitFunction:
         assert last is not None
         raise last  # of the attempt that knows most: in others TensorFlow may have lacked a size
 
-    def _record(self, compiled: Compiled, key: Any, seconds: float) -> None:
+    def _record(self, compiled: Compiled, key: Hashable, seconds: float) -> None:
         if not any(self._programs.values()):
             reason = "first call"
         elif self._programs[key]:
@@ -144,15 +151,19 @@ class JitFunction:
         """
         return self._log.stats()
 
-    def _compiled(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Compiled:
+    def _compiled(
+        self, structure: object, leaves: Sequence[object], inputs: Sequence[Tensor], shapes: list[Shape]
+    ) -> Compiled:
         imported = Imported(self._traced(structure, leaves, inputs, shapes))
         options, overrides = self._settings
         return Compiled(imported, imported.compiled(options=options, overrides=overrides))
 
-    def _traced(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Any:
+    def _traced(
+        self, structure: object, leaves: Sequence[object], inputs: Sequence[Tensor], shapes: list[Shape]
+    ) -> ConcreteFunction:
         """The concrete function for arguments of these shapes."""
 
-        def function(*tensors: Any) -> Any:
+        def function(*tensors: Tensor) -> object:
             rest = iter(tensors)
             args, kwargs = tf.nest.pack_sequence_as(structure, [next(rest) if _is_array(x) else x for x in leaves])
             return self._function(*args, **kwargs)
@@ -183,7 +194,7 @@ class JitFunction:
         times = profile.as_dict() if profile else None
         return explain_function(f"{self._name}: {counted(len(found), 'program')}", found, full, html, times)
 
-    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+    def profile(self, *args: object, **kwargs: object) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none."""
         compiled, inputs = self._compiled_for(args, kwargs)
         return compiled.measured(inputs, seconds=1.0)
@@ -193,21 +204,21 @@ class JitFunction:
         return [compiled for found in self._programs.values() for _, compiled in found]
 
 
-def _shape(x: Any) -> Shape:
+def _shape(x: Tensor) -> Shape:
     sizes = x._shape_tuple()
     if sizes is None:
         raise ArgumentError(f"the rank of {x} is not known: give it one with tf.ensure_shape")
     return sizes
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, (tf.Tensor, np.ndarray, np.generic, tf.Variable))
 
 
 class _Itself:
     """A key for an object without a hash, equal for this object alone. It keeps the object: addresses are reused."""
 
-    def __init__(self, x: Any):
+    def __init__(self, x: object):
         self.x = x
 
     def __eq__(self, other: object) -> bool:
@@ -217,7 +228,7 @@ class _Itself:
         return id(self.x)
 
 
-def _key(x: Any) -> Any:
+def _key(x: object) -> Hashable:
     """Return a key that tells a part of the function from others."""
     try:
         hash(x)
@@ -226,7 +237,7 @@ def _key(x: Any) -> Any:
         return _Itself(x)
 
 
-def _mark(x: Any) -> str:
+def _mark(x: object) -> str:
     return "x" if _is_array(x) else "."
 
 

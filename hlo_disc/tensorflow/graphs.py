@@ -7,7 +7,7 @@ in place of the value before, and a function that assigns has the values at its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,9 +31,12 @@ from hlo_disc.tensorflow.effects import (
 from hlo_disc.tensorflow.lines import at_line, line_of
 from hlo_disc.tensorflow.op import NAME, function_of
 
+if TYPE_CHECKING:
+    from hlo_disc.tensorflow.types import ConcreteFunction, Graph, Operation, Tensor
+
 
 def program_of(
-    concrete: Any,
+    concrete: ConcreteFunction,
     inputs: Sequence[str],
     variables: Sequence[TensorType],
     assigned: Sequence[int] = (),
@@ -60,7 +63,7 @@ def program_of(
 
 
 def _function(
-    graph: Any,
+    graph: Graph,
     functions: dict[str, Function],
     variables: Sequence[TensorType] = (),
     assigned: Sequence[int] = (),
@@ -72,7 +75,7 @@ def _function(
     values = {tensor.name: argument for tensor, argument in zip(graph.inputs, arguments, strict=True)}
     now: dict[Result, Result] = {}  # of arguments that are variables, what was assigned to them last
 
-    def operand(tensor: Any) -> Result:
+    def operand(tensor: Tensor) -> Result:
         value = values[tensor.name]
         return now.get(value, value) if tensor.dtype == tf.resource else value
 
@@ -111,12 +114,12 @@ def _function(
     return Function(block)
 
 
-def _handles(op: Any) -> list[tuple[int, Any]]:
+def _handles(op: Operation) -> list[tuple[int, Tensor]]:
     """The results of a loop that are variables, with their numbers."""
     return [(i, x) for i, x in enumerate(op.outputs) if x.dtype == tf.resource]
 
 
-def _check_aliases(op: Any, assigned: Sequence[Result], values: dict[str, Result]) -> None:
+def _check_aliases(op: Operation, assigned: Sequence[Result], values: dict[str, Result]) -> None:
     """Refuse an op that is given a variable twice and assigns to it: it would read what was there before."""
     given = [values[x.name] for x in op.inputs if x.dtype == tf.resource]
     if any(given.count(root) > 1 for root in assigned):
@@ -125,7 +128,7 @@ def _check_aliases(op: Any, assigned: Sequence[Result], values: dict[str, Result
         )
 
 
-def check_captured(graph: Any, argument: Any) -> None:
+def check_captured(graph: Graph, argument: Tensor) -> None:
     """Refuse an argument of a graph that is a captured table, iterator or text: programs hold numbers."""
     if tensor_type(argument).dtype is None:
         op = next(iter(argument.consumers()), argument.op)
@@ -135,12 +138,12 @@ def check_captured(graph: Any, argument: Any) -> None:
         )
 
 
-def tensor_type(tensor: Any) -> TensorType:
+def tensor_type(tensor: Tensor) -> TensorType:
     """The type of a tensor of a graph."""
     return type_of(tensor.dtype, tensor.shape)
 
 
-def held_type(tensor: Any) -> TensorType:
+def held_type(tensor: Tensor) -> TensorType:
     """The type of a tensor; for a variable, the type of its value."""
     if tensor.dtype == tf.resource:
         data = get_eager_safe_handle_data(tensor)
@@ -151,7 +154,7 @@ def held_type(tensor: Any) -> TensorType:
     return tensor_type(tensor)
 
 
-def type_of(dtype: Any, shape: Any) -> TensorType:
+def type_of(dtype: tf.DType, shape: tf.TensorShape) -> TensorType:
     """A dtype and a shape of TensorFlow."""
     own = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
     sizes = None if shape.rank is None else tuple(shape.as_list())
@@ -159,7 +162,7 @@ def type_of(dtype: Any, shape: Any) -> TensorType:
     return TensorType(kind, sizes, dtype.name)
 
 
-def _called(op: Any, functions: dict[str, Function], assigned: Sequence[int]) -> tuple[str, dict[str, Any]]:
+def _called(op: Operation, functions: dict[str, Function], assigned: Sequence[int]) -> tuple[str, dict[str, object]]:
     """Return the name of an op and its attributes. An op that has the name of a function is a call of that.
 
     assigned: the operands that are variables to which it, or what it calls, assigns.
@@ -175,7 +178,7 @@ def _called(op: Any, functions: dict[str, Function], assigned: Sequence[int]) ->
     return op.type, _attributes(op, functions, last)
 
 
-def _follow(graph: Any, name: str, functions: dict[str, Function], assigned: Sequence[int]) -> str:
+def _follow(graph: Graph, name: str, functions: dict[str, Function], assigned: Sequence[int]) -> str:
     """The key of a function, which is one of the program's from now on. assigned: as in `_function`."""
     key = f"{name}:{','.join(map(str, assigned))}" if assigned else name
     if key not in functions:
@@ -183,7 +186,7 @@ def _follow(graph: Any, name: str, functions: dict[str, Function], assigned: Seq
     return key
 
 
-def _attributes(op: Any, functions: dict[str, Function], assigned: Sequence[int]) -> dict[str, Any]:
+def _attributes(op: Operation, functions: dict[str, Function], assigned: Sequence[int]) -> dict[str, object]:
     found: dict[str, Any] = {}
     for name in op.node_def.attr:
         if not name.startswith("_"):
@@ -191,7 +194,7 @@ def _attributes(op: Any, functions: dict[str, Function], assigned: Sequence[int]
     return found
 
 
-def _program(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
+def _program(op: Operation, functions: dict[str, Function]) -> dict[str, object]:
     """Return the attributes of an op that runs our program: the function compiled, and the calls that it takes."""
     compiled = function_of(op)
     if compiled is None:
@@ -208,7 +211,7 @@ def _program(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
     return {"f": name, "names": [row.name for row in rows], "shapes": shapes, "constraints": list(compiled.constraints)}
 
 
-def _attribute(op: Any, value: Any, functions: dict[str, Function], assigned: Sequence[int]) -> Any:
+def _attribute(op: Operation, value: Any, functions: dict[str, Function], assigned: Sequence[int]) -> object:
     """An attribute as plain data; a function is followed, and stands there by its key."""
     if isinstance(value, bytes):
         try:

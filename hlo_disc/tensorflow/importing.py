@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
@@ -20,6 +20,9 @@ from hlo_disc.tensorflow.effects import assigned_inputs
 from hlo_disc.tensorflow.graphs import check_captured, held_type, program_of, type_of
 from hlo_disc.tensorflow.lines import at_line
 
+if TYPE_CHECKING:
+    from hlo_disc.tensorflow.types import ConcreteFunction, Tensor
+
 
 class Imported:
     """A concrete function with what it captured: variables, and tensors that no variable holds.
@@ -27,7 +30,7 @@ class Imported:
     changes: whether what it assigns to variables is a result, behind its own; a gradient has no need of it.
     """
 
-    def __init__(self, concrete: Any, changes: bool = True):
+    def __init__(self, concrete: ConcreteFunction, changes: bool = True):
         self.concrete = concrete
         graph = concrete.graph
         variables = {id(v.handle): v for v in graph.variables}
@@ -43,7 +46,12 @@ class Imported:
         names = [*own, *held]
         self.names = [name if names.count(name) == 1 else f"args[{i}]" for i, name in enumerate(names)]
 
-    def graph(self, dims: Any = None, constraints: Sequence[str] = (), frozen: bool = False) -> Graph:
+    def graph(
+        self,
+        dims: Mapping[str, object] | Sequence[object] | None = None,
+        constraints: Sequence[str] = (),
+        frozen: bool = False,
+    ) -> Graph:
         """The DHLO graph. frozen: what was captured is a constant. Raises UnsupportedOpError, ShapeError."""
         if frozen and self.assigned:
             number, op = next(iter(self.assigned.items()))
@@ -68,22 +76,24 @@ class Imported:
 
     def compiled(
         self,
-        dims: Any = None,
+        dims: Mapping[str, object] | Sequence[object] | None = None,
         constraints: Sequence[str] = (),
         options: Options | None = None,
-        overrides: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, object] | None = None,
     ) -> Executable:
         """The executable."""
         merged = pipeline.merge(options, overrides or {})
         return Executable(pipeline.compile(lambda: self.graph(dims, constraints), merged), merged)
 
-    def frozen(self, dims: Any, constraints: Sequence[str]) -> tuple[Graph, str]:
+    def frozen(
+        self, dims: Mapping[str, object] | Sequence[object] | None, constraints: Sequence[str]
+    ) -> tuple[Graph, str]:
         """The graph with what was captured as constants, and how its results nest. Raises as `graph`."""
         graph = self.graph(dims, constraints, frozen=True)
         return graph, describe_structure(nested(self.concrete.structured_outputs, range(len(graph.outputs))))
 
 
-def _held(x: Any, number: int) -> Any:
+def _held(x: Tensor, number: int) -> Tensor | tf.Variable:
     """A captured tensor; a variable of which ops were given the handle alone, so that the graph does not know it."""
     kind = held_type(x)
     if x.dtype != tf.resource or kind.dtype is None:
@@ -93,14 +103,14 @@ def _held(x: Any, number: int) -> Any:
     return BaseResourceVariable(name=name, handle_name=name, unique_id=name, **known)
 
 
-def nested(structure: Any, results: Iterable[Any]) -> Any:
+def nested(structure: object, results: Iterable[object]) -> Any:
     """Results as a function nests them; where it gives None there is none."""
     left = iter(results)
     flat = tf.nest.flatten(structure, expand_composites=True)
     return tf.nest.pack_sequence_as(structure, [None if x is None else next(left) for x in flat], True)
 
 
-def concrete_of(function: Any, signature: Any) -> Any:
+def concrete_of(function: Any, signature: object) -> ConcreteFunction:
     """The concrete function for a signature: a list of specs, or the spec of the one parameter.
 
     Raises ArgumentError for what is no function of TensorFlow.
@@ -117,7 +127,7 @@ def concrete_of(function: Any, signature: Any) -> Any:
     return function.get_concrete_function(*specs)
 
 
-def saved_function(directory: str, signature: str) -> Any:
+def saved_function(directory: str, signature: str) -> ConcreteFunction:
     """A signature of a SavedModel as a concrete function, which keeps the model. Raises ArgumentError."""
     model = tf.saved_model.load(directory)
     found = model.signatures.get(signature)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from hlo_disc.tensorflow.types import Operation
+
 
 _HERE = os.path.dirname(tf.__file__)
 _OURS = os.path.dirname(os.path.dirname(__file__))
 
 
-def line_of(op: Any) -> str:
+def line_of(op: Operation) -> str:
     """The user's line that made an op, else what the graph calls it."""
     for frame in reversed(op.traceback or ()):
         if not frame.filename.startswith((_HERE, _OURS)) and "site-packages" not in frame.filename:
@@ -19,7 +23,7 @@ def line_of(op: Any) -> str:
     return op.name
 
 
-def at_line(op: Any) -> str:
+def at_line(op: Operation) -> str:
     """Return " at " and the line of `line_of`, for messages; "" where there is none."""
     line = line_of(op)
     return f" at {line}" if line else ""

@@ -11,7 +11,7 @@ import io
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
@@ -24,6 +24,11 @@ from hlo_disc.executable import Executable
 from hlo_disc.ral import _ral
 from hlo_disc.saved import read_open, save
 from hlo_disc.tensorflow import xla
+
+if TYPE_CHECKING:
+    from hlo_disc.tensorflow.compiled import Compiled
+    from hlo_disc.tensorflow.types import Operation, Tensor
+
 
 NAME = "HloDiscCall"
 _lock = threading.Lock()
@@ -56,7 +61,7 @@ class Op:
     shapes: what is known of the results' shapes, for graphs.
     """
 
-    def __init__(self, function: Any, shapes: Sequence[tf.TensorShape]):
+    def __init__(self, function: Compiled, shapes: Sequence[tf.TensorShape]):
         self.executable: Executable = function.executable
         self.shapes = shapes
         self.types = [tf.as_dtype(x.dtype) for x in self.executable.program.outputs]
@@ -78,7 +83,7 @@ class Op:
         save(self.executable.program, stream)
         return stream.getvalue()
 
-    def __call__(self, inputs: list[Any]) -> list[Any]:
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         """Run, or add a node. Raises as an executable does when it is called."""
         ctx = context.context()
         if ctx.executing_eagerly():
@@ -98,7 +103,7 @@ class Op:
                 x.set_shape(shape)
         return results
 
-    def sizes(self, inputs: Sequence[Any]) -> list[list[int | None]]:
+    def sizes(self, inputs: Sequence[Tensor]) -> list[list[int | None]]:
         """The results' sizes, where they follow from those of inputs that are known: loops need to know them."""
         program, known = self.executable.program, dict[str, int]()
         for row, x in zip(program.inputs, inputs, strict=True):
@@ -130,13 +135,13 @@ def _translated(error: Exception) -> Exception:
     return kind(rest.partition(" [Op:")[0])
 
 
-def function_of(op: Any) -> Any:
+def function_of(op: Operation) -> Compiled | None:
     """The `Compiled` whose program an op runs; None where it was loaded with a graph, from another process."""
     return _functions.get(op.get_attr("key"))
 
 
 @ops.RegisterGradient(NAME)
-def _gradient(op: Any, *grads: Any) -> Sequence[Any]:
+def _gradient(op: Operation, *grads: Tensor | None) -> Sequence[Tensor | None]:
     function = function_of(op)
     if function is None:
         raise LookupError("a program that was loaded with a graph has no gradient: import the function in this process")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,10 @@ from hlo_disc.executable import Executable
 from hlo_disc.program import dtype_named
 from hlo_disc.ral import _ral
 
+if TYPE_CHECKING:
+    from hlo_disc.tensorflow.types import Tensor
+
+
 _TARGET = "hlo_disc_alone"
 _VERSION = 9  # of XlaCallModule
 
@@ -38,7 +42,7 @@ def _register() -> str:
     return _ral.register_tensorflow_ffi(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2"))
 
 
-def call(executable: Executable, number: int, inputs: Sequence[Any]) -> list[Any]:
+def call(executable: Executable, number: int, inputs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a program in a graph for XLA. number: what it was published as. Raises UnsupportedOpError."""
     if wrong := _register():
         raise UnsupportedOpError(f"inside jit_compile=True: TensorFlow {tf.__version__} takes no handler: {wrong}")
@@ -113,7 +117,7 @@ class _Module:
                 f"inside jit_compile=True: the size '{text}' of a result is not one that XLA can know before it runs"
             )
 
-        def binary(name: str) -> Any:
+        def binary(name: str) -> Callable[[str, str], str]:
             return lambda a, b: self._add(f"stablehlo.{name} {a}, {b} : tensor<i32>")
 
         def mod(a: str, b: str) -> str:

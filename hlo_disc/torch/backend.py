@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import sympy
 import torch
@@ -30,6 +30,11 @@ from hlo_disc.torch import reports
 from hlo_disc.torch.call import caller
 from hlo_disc.torch.parts import in_parts, put_program
 
+if TYPE_CHECKING:
+    from hlo_disc.torch.precompiled import Precompiled
+
+T = TypeVar("T")
+
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -42,11 +47,11 @@ class Left(NamedTuple):
 
 def backend(
     module: GraphModule,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[torch.Tensor],
     *,
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
-) -> Any:
+) -> Callable[..., object]:
     """Compile a graph that Dynamo has found; the name "hlo_disc" of `torch.compile(…, backend=…)`.
 
     Args:
@@ -65,8 +70,8 @@ def backend(
     merged = pipeline.merge(None, own)
     frozen = {i: x for i, x in enumerate(example_inputs) if freeze and hasattr(x, "_dynamo_static_input_type")}
 
-    def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
-        def compile_(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compiler(kind: str) -> Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., object]]:
+        def compile_(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., object]:
             if frozen and (kind != "inference" or len(inputs) != len(example_inputs)):
                 raise ArgumentError("freeze=True is for inference: call the function under torch.no_grad()")
             if functorch_config.bundled_autograd_cache:
@@ -88,7 +93,7 @@ def backend(
 
 def compile_graph(
     module: GraphModule, kind: str, options: Options, fallback: bool, frozen: Mapping[int, torch.Tensor]
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """A graph of ATen ops as a function of its placeholders' tensors and sizes.
 
     kind: what it is in a report. frozen: the tensors that placeholders are at all calls.
@@ -103,7 +108,7 @@ def compile_graph(
     return _at_first_call(graph.compiled)
 
 
-def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mapping[int, torch.Tensor]) -> Any:
+def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mapping[int, torch.Tensor]) -> Precompiled:
     """A graph as `aot_compile` takes it: as one program, for what stays PyTorch's cannot be written.
 
     Takes what `compile_graph` takes. Raises HloDiscError.
@@ -143,7 +148,7 @@ class _Graph:
             self._each(lambda name: self.parts[name]())
         self.seconds += time.perf_counter() - start
 
-    def compiled(self) -> Callable[..., Any]:
+    def compiled(self) -> Callable[..., object]:
         """The function, of which reports know from then on."""
         start = time.perf_counter()
         self._each(self._compile)
@@ -166,7 +171,7 @@ class _Graph:
         self.programs.append(executable.explain(full=True))
         self.calls[name] = caller(executable, read().interface)
 
-    def _each(self, step: Callable[[str], Any]) -> None:
+    def _each(self, step: Callable[[str], object]) -> None:
         for name in list(self.parts):
             try:
                 step(name)
@@ -210,13 +215,13 @@ def _is_ours(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "hlo_disc"
 
 
-def _at_first_call(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def _at_first_call(make: Callable[[], Callable[..., T]]) -> Callable[..., T]:
     """Return a function that runs `make` at its first call, releases it, and always calls the function that it made."""
     lock = threading.Lock()
     waiting = [make]
     made: list[Callable[..., Any]] = []
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> T:
         if not made:
             with lock:
                 if waiting:

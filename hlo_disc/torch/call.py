@@ -17,7 +17,7 @@ from hlo_disc.import_.aten.imported import ElementsOf, Interface, Result
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)
 
 
-def caller(executable: Executable, interface: Interface) -> Callable[..., list[Any]]:
+def caller(executable: Executable, interface: Interface) -> Callable[..., list[object]]:
     """A function of the graph's placeholders to the list of its results."""
     arguments, results, numbers = interface.arguments, interface.results, interface.numbers
     native = executable.native

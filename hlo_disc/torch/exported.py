@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from hlo_disc.nest import describe_structure, inputs_of
 from hlo_disc.options import Options
 
 
-def compile(program: ExportedProgram, *, options: Options | None = None, **overrides: Any) -> Compiled:
+def compile(program: ExportedProgram, *, options: Options | None = None, **overrides: object) -> Compiled:
     """Compile an exported program, also one that changes its buffers or its arguments.
 
     Args:
@@ -101,7 +102,7 @@ class Compiled:
         return tree_map(functools.partial(_result, made), self._results)
 
 
-def _result(made: Any, leaf: Any) -> Any:
+def _result(made: Sequence[torch.Tensor], leaf: Any) -> Any:
     if isinstance(leaf, Constant):
         return leaf.value
     return made[leaf.number].item() if isinstance(leaf, Number) else made[leaf]

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.torch.library import LIBRARY
+
+if TYPE_CHECKING:
+    from torch.autograd.function import FunctionCtx
 
 
 def _weights(q: jax.Array, k: jax.Array, causal: bool, scale: float) -> jax.Array:
@@ -123,12 +126,12 @@ torch.library.register_fake(
 )
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+def _keep(ctx: FunctionCtx, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
     q, k, v, of_q, of_k, ctx.causal, ctx.scale = inputs
     ctx.save_for_backward(q, k, v, output, of_q, of_k)
 
 
-def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
+def _backward(ctx: FunctionCtx, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     q, k, v, y, *offsets = ctx.saved_tensors
     made = torch.ops.hlo_disc.jagged_attention_backward(q, k, v, y, dy, *offsets, ctx.causal, ctx.scale)
     return (*made, None, None, None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -15,11 +14,11 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 class _Program(torch.nn.Module):
     """A part that is compiled, as a module that the graph calls."""
 
-    def __init__(self, call: Callable[..., list[Any]], single: bool):
+    def __init__(self, call: Callable[..., list[object]], single: bool):
         super().__init__()
         self.call, self.single = call, single
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: object) -> object:
         results = self.call(*args)
         return results[0] if self.single else results
 
@@ -28,7 +27,7 @@ class _Supported(OperatorSupportBase):
     def __init__(self, refused: Mapping[Node, str]):
         self._refused = refused
 
-    def is_node_supported(self, submodules: Any, node: Node) -> bool:
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
         return node.op == "call_function" and node not in self._refused
 
 
@@ -52,7 +51,7 @@ def in_parts(module: GraphModule, refused: Mapping[Node, str]) -> tuple[GraphMod
     return whole, names
 
 
-def put_program(whole: GraphModule, name: str, call: Callable[..., list[Any]]) -> None:
+def put_program(whole: GraphModule, name: str, call: Callable[..., list[object]]) -> None:
     """A program, which returns the list of its results, in place of a part of a graph."""
     (output,) = whole.get_submodule(name).graph.output_node().args
     setattr(whole, name, _Program(call, isinstance(output, Node)))

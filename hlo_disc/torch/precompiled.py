@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch._inductor.output_code import OutputCode
 
 from hlo_disc.executable import Executable
@@ -20,17 +18,17 @@ class Precompiled(OutputCode):
         self._made = executable, interface
         self._call = caller(executable, interface)
 
-    def __call__(self, inputs: Any) -> list[Any]:
+    def __call__(self, inputs: list[object]) -> list[object]:
         """Run. inputs: of the graph's placeholders."""
         args = tuple(inputs)
         inputs.clear()
         return self._call(*args)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Precompiled], tuple[Executable, Interface]]:
         return Precompiled, self._made
 
     def prepare_for_serialization(self) -> None:
         """PyTorch calls it before it writes: nothing is to be done."""
 
-    def post_compile(self, *_: Any) -> None:
+    def post_compile(self, *_: object) -> None:
         """PyTorch calls it after it has compiled or read: nothing is to be done."""

@@ -34,6 +34,10 @@ reveal_type(hlo_disc.jit(f)(Array()))  # note: Revealed type is "program.Array"
 f("a")  # error: Argument 1 to "__call__" of "JitFunction" has incompatible type "str"; expected "Array"
 g(Array(), 2)  # error: Too many arguments for "__call__" of "JitFunction"
 Model().apply(Array())  # error: Missing named argument "train"
+program = hlo_disc.compile(f, "f32[n]", constraints="n <= 4", target="cpu:avx2")
+reveal_type(program)  # note: Revealed type is "hlo_disc.executable.Executable"
+reveal_type(program.profile(Array()).as_dict())  # note: Revealed type is "dict[str, object]"
+hlo_disc.load(4)  # error: Argument 1 to "load" has incompatible type "int"; expected "str | PathLike[str]"
 hlo_disc.jit(dims="(n)")  # error: No overload variant of "jit" matches argument type "str"
 """
 

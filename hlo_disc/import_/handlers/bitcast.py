@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
 from hlo_disc.dynamic_hlo.ir.graph import Value
@@ -12,9 +12,10 @@ from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
-def _bitcast_convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _bitcast_convert(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, dtype = r.data(operands[0]), r.result_type(op)[0]
     source, target = bit_width(x.dtype), bit_width(dtype)
     if max(source, target) % min(source, target):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -16,6 +16,7 @@ from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 _OPS = (
     "add and atan2 compare complex divide maximum minimum multiply or power remainder select shift_left "
@@ -30,7 +31,7 @@ def _broadcast(name: str) -> Handler:
     return lambda r, op, operands: handler(r, op, _operands(r, op, operands))
 
 
-def _operands(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
+def _operands(r: Reader, op: ir.OpView, operands: list[Operand]) -> list[Operand]:
     """Operands of one shape. `broadcast_dimensions` are the axes of one of lower rank; by default it gets the last."""
     values = [r.data(x) for x in operands]
     rank = max(x.rank for x in values)
@@ -63,7 +64,7 @@ def common(r: Reader, a: Dim, b: Dim) -> Dim:
     return r.evaluator.scalar.broadcast(a, b)
 
 
-def _result(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _result(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return _operands(r, op, operands)
 
 

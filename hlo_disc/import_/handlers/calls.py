@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -36,30 +36,30 @@ _FORMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
 }
 
 
-def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _identity(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return operands
 
 
-def _nothing(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _nothing(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return ()
 
 
-def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _call(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return r.call(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, operands)
 
 
-def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _composite(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     own = elementwise.HANDLERS.get(r.attr(op, "name", text))
     if own is not None:
         return own(r, op, operands)
     return r.call(ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value, operands)
 
 
-def _dim(attribute: Any) -> Dim:
+def _dim(attribute: ir.Attribute) -> Dim:
     return Dim.parse(text(attribute))
 
 
-def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _size(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of.
 
     With the attribute `fits` it is a number, which the result's type has to hold: where it is "made", or where it is
@@ -96,7 +96,7 @@ CUSTOM_CALLS: dict[str, Handler] = {
 }
 
 
-def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _custom_call(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     target = r.attr(op, "call_target_name", text)
     least, made, attributes = _FORMS.get(target, (0, len(op.results), ()))
     missing = [name for name in attributes if name not in op.attributes]

@@ -6,13 +6,15 @@ dictionary a nested tuple; so it can be written to a file, compared, and handed 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from hlo_disc.mlir import ir
 
-Config = tuple[tuple[str, str, str, Any], ...]
+# What each attribute is: its kind and dtype, and its content.
+Setting: TypeAlias = "tuple[str, str, str | Config]"
+Config: TypeAlias = "tuple[tuple[str, str, str, str | Config], ...]"
 
 _ARRAYS = (
     (ir.DenseBoolArrayAttr, "bool"),
@@ -32,7 +34,7 @@ def config_of(dictionary: ir.DictAttr) -> Config:
     return tuple((name, *_attribute(name, dictionary[name])) for name in names)
 
 
-def _attribute(name: str, attribute: Any) -> tuple[str, str, Any]:
+def _attribute(name: str, attribute: ir.Attribute) -> Setting:
     if isinstance(attribute, ir.StringAttr):
         return "string", "", attribute.value
     if isinstance(attribute, ir.DictAttr):

@@ -7,7 +7,7 @@ pass through a loop stay sizes. Carried tensors have the shapes of their initial
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,16 +19,17 @@ from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic, Token
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 _I32 = np.dtype(np.int32)
 
 
-def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _while(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     test, step = op.regions
     return make_while(r, test, step, operands)
 
 
-def make_while(r: Reader, test: Any, step: Any, operands: list[Operand]) -> list[Operand]:
+def make_while(r: Reader, test: ir.Region, step: ir.Region, operands: list[Operand]) -> list[Operand]:
     """The loop of two regions that take all operands."""
     block = step.blocks[0]
     arguments, returned = list(block.arguments), list(list(block.operations)[-1].operands)
@@ -64,11 +65,11 @@ def _need_shape(r: Reader, value: Value, expected: Value, what: str) -> None:
             r.unsupported(f"{what} in dimension {axis} from {b} to {a}: sizes that change as it runs are not supported")
 
 
-def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _case(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return _choose(r, operands[0], list(op.regions))
 
 
-def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _if(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     yes, no = op.regions
     index = operands[0]
     if isinstance(index, Symbolic) and not index.wraps and isinstance(index.elements[0], bool):
@@ -77,21 +78,21 @@ def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return make_choice(r, number, [no, yes])
 
 
-def _choose(r: Reader, index: Operand, regions: Sequence[Any]) -> Result:
+def _choose(r: Reader, index: Operand, regions: Sequence[ir.Region]) -> Result:
     known = r.constant_of(index)
     if known is not None:
         return r.run_inline(regions[known if 0 <= known < len(regions) else -1])
     return make_choice(r, r.data(index), regions)
 
 
-def make_choice(r: Reader, index: Value, regions: Sequence[Any], operands: Sequence[Operand] = ()) -> Result:
+def make_choice(r: Reader, index: Value, regions: Sequence[ir.Region], operands: Sequence[Operand] = ()) -> Result:
     """The results of one of the regions, the last one for a number that none has; all are given the operands."""
     results = iter(make_branches(r, index, regions, [operands] * len(regions)))
     return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
 
 
 def make_branches(
-    r: Reader, index: Value, regions: Sequence[Any], operands: Sequence[Sequence[Operand]]
+    r: Reader, index: Value, regions: Sequence[ir.Region], operands: Sequence[Sequence[Operand]]
 ) -> tuple[Value, ...]:
     """Emit a choice between regions with their own operands; return the tensors of the results.
 
@@ -105,19 +106,19 @@ def make_branches(
     return r.emit_all("case", (index, *captured), branches=tuple(branches))
 
 
-def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _identity(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return operands
 
 
-def _token(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _token(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return [TOKEN]
 
 
-def _tuple(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _tuple(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return [Bundle(operands)]
 
 
-def _get_tuple_element(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _get_tuple_element(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     (bundle,) = operands
     if not isinstance(bundle, Bundle):
         r.unsupported("its operand is no tuple that the program makes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -15,20 +15,21 @@ from hlo_disc.mlir import stablehlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
-def _convolution(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _convolution(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     pairs: Shape = (ZERO,) * (2 * (len(r.attr(op, "dimension_numbers", _specs)["lhs_spec"]) - 2))
     if "padding" in op.attributes:
         pairs = tuple(map(Dim.const, r.attr(op, "padding", ints)))
     return _make(r, op, operands, pairs)
 
 
-def _dynamic_conv(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_conv(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return _make(r, op, operands[:2], r.dims(operands[2]))
 
 
-def _make(r: Reader, op: Any, operands: list[Operand], pairs: Shape) -> Value:
+def _make(r: Reader, op: ir.OpView, operands: list[Operand], pairs: Shape) -> Value:
     x, w = map(r.data, operands)
     groups, batch_groups = (r.attr(op, f"{name}_group_count", integer) for name in ("feature", "batch"))
     spatial = x.rank - 2
@@ -58,7 +59,7 @@ def make_convolution(
     base_dilations: tuple[int, ...],
     feature_groups: int,
     batch_groups: int,
-    **attrs: Any,
+    **attrs: object,
 ) -> Value:
     """A convolution whose operands fit. pairs: the padding of each spatial axis. The rest are DHLO's attributes."""
     groups = feature_groups
@@ -85,16 +86,16 @@ def make_convolution(
     )
 
 
-def _numbers(r: Reader, op: Any, name: str, count: int) -> tuple[int, ...]:
+def _numbers(r: Reader, op: ir.OpView, name: str, count: int) -> tuple[int, ...]:
     return r.attr(op, name, ints) if name in op.attributes else (1,) * count
 
 
-def _true(attribute: Any) -> tuple[int, ...]:
+def _true(attribute: ir.Attribute) -> tuple[int, ...]:
     """The numbers of the true elements."""
     return tuple(i for i, flag in enumerate(attribute) if flag)
 
 
-def _specs(attribute: Any) -> dict[str, tuple[int, ...]]:
+def _specs(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
     numbers = stablehlo.ConvDimensionNumbers(attribute)
     return {
         "lhs_spec": _spec(numbers, "input", "batch", "feature"),
@@ -103,7 +104,7 @@ def _specs(attribute: Any) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _spec(numbers: Any, side: str, *names: str) -> tuple[int, ...]:
+def _spec(numbers: stablehlo.ConvDimensionNumbers, side: str, *names: str) -> tuple[int, ...]:
     own = tuple(getattr(numbers, f"{side}_{name}_dimension") for name in names)
     return (*own, *getattr(numbers, f"{side}_spatial_dimensions"))
 

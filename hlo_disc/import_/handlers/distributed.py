@@ -6,7 +6,7 @@ communication with a host process that does not exist here. Source of the meanin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 
-def _alone(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _alone(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     """A collective over a group of one gives every operand back."""
     groups = _groups(r, op)
     others = sorted({number for number in groups if number > 0})
@@ -29,7 +29,7 @@ def _alone(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return _typed(r, op, [r.data(x) for x in operands])
 
 
-def _groups(r: Reader, op: Any) -> tuple[int, ...]:
+def _groups(r: Reader, op: ir.OpView) -> tuple[int, ...]:
     if "replica_groups" not in op.attributes:
         return ()
     if not isinstance(op.attributes["replica_groups"], ir.DenseElementsAttr):
@@ -37,7 +37,7 @@ def _groups(r: Reader, op: Any) -> tuple[int, ...]:
     return r.attr(op, "replica_groups", ints)
 
 
-def _typed(r: Reader, op: Any, values: list[Value]) -> list[Value]:
+def _typed(r: Reader, op: ir.OpView, values: list[Value]) -> list[Value]:
     """The values in the types that the module writes: a reduction's may be wider than its operand's."""
     dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
     if len(values) == len(dtypes):
@@ -46,7 +46,7 @@ def _typed(r: Reader, op: Any, values: list[Value]) -> list[Value]:
     return values
 
 
-def _permute(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _permute(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     """Return what device 0 sends to itself; zeros when nothing is sent to it."""
     pairs = r.attr(op, "source_target_pairs", ints)
     if any(number > 0 for number in pairs):
@@ -59,15 +59,15 @@ def _zeros(r: Reader, x: Value) -> Value:
     return r.emit("broadcast", (r.constant(np.zeros((), x.dtype)),), shape=x.shape, dims=())
 
 
-def _number(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _number(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return r.constant(np.zeros((), np.uint32))
 
 
-def _host(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _host(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     r.unsupported("there is no host program that a compiled function could talk to")
 
 
-def _quantized(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _quantized(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     r.unsupported("quantized types are not supported: stablehlo-legalize-quant-to-math rewrites them to plain integers")
 
 

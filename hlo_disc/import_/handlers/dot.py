@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.handlers.precision import allows_tf32
@@ -12,19 +12,20 @@ from hlo_disc.mlir import stablehlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
-def _dot_general(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dot_general(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return _make_dot(r, op, operands, r.attr(op, "dot_dimension_numbers", _dot_numbers))
 
 
-def _dot(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     rank = r.data(operands[0]).rank
     numbers = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (rank - 1,), "rhs_contract": (0,)}
     return _make_dot(r, op, operands, numbers)
 
 
-def _make_dot(r: Reader, op: Any, operands: list[Operand], numbers: dict[str, tuple[int, ...]]) -> Value:
+def _make_dot(r: Reader, op: ir.OpView, operands: list[Operand], numbers: dict[str, tuple[int, ...]]) -> Value:
     a, b = map(r.data, operands)
     for what in ("batch", "contract"):
         for i, j in zip(numbers[f"lhs_{what}"], numbers[f"rhs_{what}"], strict=True):
@@ -33,7 +34,7 @@ def _make_dot(r: Reader, op: Any, operands: list[Operand], numbers: dict[str, tu
     return r.emit("dot_general", (a, b), **numbers, dtype=dtype, tf32=allows_tf32(r, op, a, b, dtype))
 
 
-def _dot_numbers(attribute: Any) -> dict[str, tuple[int, ...]]:
+def _dot_numbers(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
     numbers = stablehlo.DotDimensionNumbers(attribute)
     return {
         "lhs_batch": tuple(numbers.lhs_batching_dimensions),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,11 @@ class _Labelled:
     labels: tuple[str, ...]
 
 
-def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _einsum(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_einsum(r, op, r.attr(op, "einsum_config", text), [r.data(x) for x in operands], r.result_type(op)[0])
 
 
-def make_einsum(r: Reader, op: Any, config: str, values: list[Value], dtype: np.dtype) -> Value:
+def make_einsum(r: Reader, op: ir.OpView, config: str, values: list[Value], dtype: np.dtype) -> Value:
     """The sum that a config says."""
     config = "".join(config.split())
     left, arrow, result = config.partition("->")
@@ -104,7 +105,7 @@ def _ordered(r: Reader, x: _Labelled, labels: tuple[str, ...]) -> Value:
     return x.value if perm == tuple(range(len(perm))) else r.emit("transpose", (x.value,), perm=perm)
 
 
-def _checked(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _checked(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """The verifier does not look at what a config means."""
     result = _einsum(r, op, operands)
     r.need_types(op, [result])

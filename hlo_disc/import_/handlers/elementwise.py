@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from hlo_disc.import_.shapes import Operand, compare_type
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 _UNARY = (
     "abs negate sign exponential exponential_minus_one log log_plus_one logistic tanh sqrt rsqrt cbrt sine cosine tan "
@@ -30,7 +31,7 @@ _DTYPES = {(dtype_class(dtype), bit_width(dtype)): dtype for dtype in INTEGERS}
 
 
 def _elementwise(name: str) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    def handler(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
         values = [r.data(x) for x in operands]
         if len(values) > 1:
             r.same_shape(values)
@@ -39,7 +40,7 @@ def _elementwise(name: str) -> Handler:
     return handler
 
 
-def _compare(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _compare(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     values = [r.data(x) for x in operands]
     r.same_shape(values)
     dtype = values[0].dtype
@@ -55,17 +56,17 @@ def _compare(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return r.emit("compare", values, direction=r.attr(op, "comparison_direction", enumerator))
 
 
-def _convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _convert(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, dtype = r.data(operands[0]), r.result_type(op)[0]
     return x if x.dtype == dtype else r.emit("convert", (x,), dtype=dtype)
 
 
-def _reduce_precision(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _reduce_precision(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     names = ("exponent_bits", "mantissa_bits")
     return r.emit("reduce_precision", (r.data(operands[0]),), **{name: r.attr(op, name, integer) for name in names})
 
 
-def _select(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     pred, *branches = map(r.data, operands)
     r.same_shape(branches)
     pred = _spread(r, pred, branches[0].shape)
@@ -73,7 +74,7 @@ def _select(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return r.emit("select", (pred, *branches))
 
 
-def _clamp(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _clamp(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     low, x, high = map(r.data, operands)
     values = (_spread(r, low, x.shape), x, _spread(r, high, x.shape))
     r.same_shape(values)
@@ -85,7 +86,7 @@ def _spread(r: Reader, x: Value, shape: Shape) -> Value:
 
 
 def _part(name: str) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    def handler(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
         x = r.data(operands[0])
         if x.dtype.kind == "c":
             return r.emit(name, (x,))
@@ -94,13 +95,13 @@ def _part(name: str) -> Handler:
     return handler
 
 
-def _square(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _square(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     return r.emit("multiply", (x, x))
 
 
 def _is_infinity(which: float, first: str = "") -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    def handler(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
         x = r.data(operands[0])
         if x.dtype.itemsize == 1:  # not all of these have infinities
             x = r.emit("convert", (x,), dtype=np.dtype(np.float32))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -21,9 +21,21 @@ from hlo_disc.mlir import stablehlo
 if TYPE_CHECKING:
     from hlo_disc.import_.construction import Construction
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
-def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
+class Numbers(TypedDict):
+    """The dimension numbers of a gather, and of a scatter under the same names."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...]
+    start_indices_batching_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    index_vector_dim: int
+
+
+def _real_dynamic_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     start, limit, strides = (r.elements(operand) for operand in operands[1:])
     stride = r.constants(strides, "strides")
@@ -43,7 +55,7 @@ def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return make_slice(r, x, start, limit, stride)
 
 
-def _dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, sizes = r.data(operands[0]), r.attr(op, "slice_sizes", ints)
     return make_dynamic_slice(r, x, operands[1:], r.policy.window(r, op, x, sizes))
 
@@ -84,7 +96,7 @@ def _known_corner(r: Reader, starts: Sequence[Operand], limits: Shape, sizes: Sh
     return tuple(corner)
 
 
-def _dynamic_update_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_update_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, update = r.data(operands[0]), r.data(operands[1])
     r.policy.update(r, op, x, update)
     return make_update(r, x, update, [r.data(start) for start in operands[2:]])
@@ -97,18 +109,18 @@ def make_update(r: Reader, x: Value, update: Value, starts: Sequence[Value]) -> 
     return r.emit("dynamic_update_slice", (x, update, *starts))
 
 
-def _gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _gather(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     sizes = r.policy.window(r, op, x, r.attr(op, "slice_sizes", ints))
     return make_gather(r, x, operands[1], r.attr(op, "dimension_numbers", _gather_numbers), sizes)
 
 
-def _dynamic_gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_gather(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     numbers = r.attr(op, "dimension_numbers", _gather_numbers)
     return make_gather(r, r.data(operands[0]), operands[1], numbers, r.sizes(operands[2]))
 
 
-def make_gather(r: Reader, x: Value, indices: Operand, numbers: dict[str, Any], sizes: Shape) -> Value:
+def make_gather(r: Reader, x: Value, indices: Operand, numbers: Numbers, sizes: Shape) -> Value:
     """Windows of an operand. numbers: the axes, by the names of DHLO's attributes."""
     # Nothing is taken where there is no index: a gather of no elements from an empty dimension is fine.
     index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else r.data(indices).shape
@@ -130,7 +142,7 @@ def make_gather(r: Reader, x: Value, indices: Operand, numbers: dict[str, Any], 
     return r.emit("gather", (x, at), **numbers, slice_sizes=sizes)
 
 
-def _index_fits(r: Reader, numbers: dict[str, Any], indices: Shape) -> None:
+def _index_fits(r: Reader, numbers: Numbers, indices: Shape) -> None:
     """An index vector is as long as the axes that it starts in are many."""
     vector, count = numbers["index_vector_dim"], len(numbers["start_index_map"])
     length = indices[vector] if vector < len(indices) else ONE
@@ -147,27 +159,32 @@ def window_start(indices: Symbolic, axes: Sequence[int], rank: int) -> list[Oper
     return starts
 
 
-def _gather_numbers(attribute: Any) -> dict[str, Any]:
+def _gather_numbers(attribute: ir.Attribute) -> Numbers:
     numbers = stablehlo.GatherDimensionNumbers(attribute)
-    lists = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
-    result: dict[str, Any] = {name: tuple(getattr(numbers, name)) for name in (*lists, "start_index_map")}
-    return result | {"index_vector_dim": numbers.index_vector_dim}
+    return {
+        "offset_dims": tuple(numbers.offset_dims),
+        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
+        "operand_batching_dims": tuple(numbers.operand_batching_dims),
+        "start_indices_batching_dims": tuple(numbers.start_indices_batching_dims),
+        "start_index_map": tuple(numbers.start_index_map),
+        "index_vector_dim": numbers.index_vector_dim,
+    }
 
 
-def _scatter_numbers(attribute: Any) -> dict[str, Any]:
+def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
     """Decode the dimension numbers of a scatter, under the names that gather has for them."""
     numbers = stablehlo.ScatterDimensionNumbers(attribute)
-    names = {
-        "offset_dims": numbers.update_window_dims,
-        "collapsed_slice_dims": numbers.inserted_window_dims,
-        "operand_batching_dims": numbers.input_batching_dims,
-        "start_indices_batching_dims": numbers.scatter_indices_batching_dims,
-        "start_index_map": numbers.scattered_dims_to_operand_dims,
+    return {
+        "offset_dims": tuple(numbers.update_window_dims),
+        "collapsed_slice_dims": tuple(numbers.inserted_window_dims),
+        "operand_batching_dims": tuple(numbers.input_batching_dims),
+        "start_indices_batching_dims": tuple(numbers.scatter_indices_batching_dims),
+        "start_index_map": tuple(numbers.scattered_dims_to_operand_dims),
+        "index_vector_dim": numbers.index_vector_dim,
     }
-    return {name: tuple(axes) for name, axes in names.items()} | {"index_vector_dim": numbers.index_vector_dim}
 
 
-def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+def _scatter(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     numbers, count = r.attr(op, "scatter_dimension_numbers", _scatter_numbers), len(operands) // 2
     # The body may compute in a wider type than the operand has: that is the result's.
     dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
@@ -184,7 +201,7 @@ def make_scatter(
     xs: Sequence[Value],
     at: Value,
     updates: Sequence[Value],
-    numbers: dict[str, Any],
+    numbers: Numbers,
     combining: tuple[Region, tuple[Value, ...]],
     unique: bool = False,
 ) -> Sequence[Value]:
@@ -202,7 +219,7 @@ def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
     return value if value.dtype == dtype else r.emit("convert", (value,), dtype=dtype)
 
 
-def _scatter_fits(r: Reader, numbers: dict[str, Any], shape: Shape, indices: Shape, updates: Shape) -> None:
+def _scatter_fits(r: Reader, numbers: Numbers, shape: Shape, indices: Shape, updates: Shape) -> None:
     _index_fits(r, numbers, indices)
     vector, dropped = numbers["index_vector_dim"], numbers["collapsed_slice_dims"] + numbers["operand_batching_dims"]
     batch = [n for axis, n in enumerate(indices) if axis != vector]
@@ -217,7 +234,7 @@ def _scatter_fits(r: Reader, numbers: dict[str, Any], shape: Shape, indices: Sha
     _fits(r, tuple(some * updates[a] for a in numbers["offset_dims"]), tuple(kept))
 
 
-def scalar_body(r: Reader, region: Any, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
+def scalar_body(r: Reader, region: ir.Region, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
     """A region over scalars of these dtypes, and the scalars from outside that it reads."""
     inputs = [Value(dtype, (), None, i) for i, dtype in enumerate(dtypes)]
     body, captured = r.region(region, inputs)
@@ -227,7 +244,7 @@ def scalar_body(r: Reader, region: Any, dtypes: Sequence[np.dtype]) -> tuple[Reg
     return scalars, captured
 
 
-def _torch_index_select(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _torch_index_select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """Whole slices of one dimension; the first `batch_dims` dimensions are those of the index too."""
     x, at = map(r.data, operands)
     dim, batch = r.attr(op, "dim", integer), r.attr(op, "batch_dims", integer)

@@ -7,7 +7,7 @@ this file calls itself (LAPACK, which wants columns first) is asked for the tran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.mlir import ir, stablehlo
 
 if TYPE_CHECKING:
+    from hlo_disc.import_.handlers.config import Config
     from hlo_disc.import_.reader import Reader
 
 _TYPED_FFI = 4  # the api_version of custom calls whose handlers use the XLA FFI
@@ -41,7 +42,7 @@ Orders = tuple[tuple[Order, ...], tuple[Order, ...]]  # of operands and results
 # ------------------------------------------------------------------------------------------------------- custom calls
 
 
-def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Result:
+def custom_call(r: Reader, op: ir.OpView, target: str, operands: list[Operand]) -> Result:
     """A call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
     if target in _CALLBACKS:
         r.unsupported(_OF_A_PROCESS)
@@ -77,7 +78,7 @@ def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Res
     return results
 
 
-def _callback(r: Reader, op: Any) -> tuple[Any, ...]:
+def _callback(r: Reader, op: ir.OpView) -> Config:
     """The function itself, where the module names it by a number."""
     number = ir.DictAttr(op.attributes["mhlo.backend_config"])["number"] if r.callbacks else None
     if number is None:
@@ -107,7 +108,7 @@ def _indices(r: Reader, matrix: Value) -> list[Value]:
 def call_library(
     r: Reader,
     target: str,
-    config: tuple[Any, ...],
+    config: Config,
     operands: Sequence[Value],
     types: Sequence[tuple[np.dtype, Shape]],
     orders: Orders,
@@ -125,7 +126,7 @@ def call_library(
 def _emit(
     r: Reader,
     target: str,
-    config: tuple[Any, ...],
+    config: Config,
     operands: Sequence[Value],
     types: Sequence[tuple[np.dtype, Shape]],
     orders: Orders,
@@ -156,7 +157,7 @@ def _inverse(perm: Order) -> Order:
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
-def _config(r: Reader, op: Any, target: str) -> tuple[Any, ...]:
+def _config(r: Reader, op: ir.OpView, target: str) -> Config:
     """The dictionary that the handler gets. Custom calls of the APIs before the typed one are refused."""
     attributes = op.attributes
     found = attributes["mhlo.backend_config"] if "mhlo.backend_config" in attributes else None
@@ -175,7 +176,7 @@ def _config(r: Reader, op: Any, target: str) -> tuple[Any, ...]:
         r.unsupported(f"custom call @{target}: {error}")
 
 
-def _result_shapes(r: Reader, op: Any) -> list[Shape]:
+def _result_shapes(r: Reader, op: ir.OpView) -> list[Shape]:
     if not r.policy.trusts_types and op.results:
         r.unsupported("a module is re-opened, and nothing says how the sizes of its results follow")
     found = []
@@ -187,18 +188,18 @@ def _result_shapes(r: Reader, op: Any) -> list[Shape]:
     return found
 
 
-def _ranks(r: Reader, op: Any) -> list[int]:
+def _ranks(r: Reader, op: ir.OpView) -> list[int]:
     return [len(r.decoder.tensor(x.type)[1]) for x in op.operands]
 
 
-def _orders(op: Any, name: str, ranks: Sequence[int]) -> list[Order]:
+def _orders(op: ir.OpView, name: str, ranks: Sequence[int]) -> list[Order]:
     """For each value its axes, outermost first; layouts are written innermost first."""
     if name not in op.attributes:
         return [tuple(range(rank)) for rank in ranks]
     return [tuple(reversed(ints(layout))) for layout in op.attributes[name]]
 
 
-def _aliases(op: Any) -> list[tuple[int, int]]:
+def _aliases(op: ir.OpView) -> list[tuple[int, int]]:
     found = []
     for attribute in op.attributes["output_operand_aliases"] if "output_operand_aliases" in op.attributes else ():
         alias = stablehlo.OutputOperandAlias(attribute)
@@ -206,14 +207,14 @@ def _aliases(op: Any) -> list[tuple[int, int]]:
     return found
 
 
-def _flag(r: Reader, op: Any, name: str) -> bool:
+def _flag(r: Reader, op: ir.OpView, name: str) -> bool:
     return name in op.attributes and r.attr(op, name, flag)
 
 
 # ----------------------------------------------------------------------------------------------------- linear algebra
 
 
-def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _cholesky(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return cholesky_of(r, r.data(operands[0]), _flag(r, op, "lower"))
 
 
@@ -236,7 +237,7 @@ def cholesky_of(r: Reader, given: Value, lower: bool) -> Value:
     return _narrowed(r, r.emit("select", (spread, triangle, nan)), given.dtype)
 
 
-def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _triangular_solve(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     left, lower, unit = (_flag(r, op, name) for name in ("left_side", "lower", "unit_diagonal"))
     transpose = stablehlo.TransposeAttr(op.attributes["transpose_a"]).value
     a, b = map(r.data, operands)
@@ -268,7 +269,7 @@ def triangular_solve_of(
     return _narrowed(r, r.emit("transpose", (x,), perm=turned), other.dtype)
 
 
-def config_bytes(**characters: bytes) -> tuple[Any, ...]:
+def config_bytes(**characters: bytes) -> Config:
     """A dictionary of characters, which LAPACK's handlers take as unsigned bytes."""
     return tuple((name, "scalar", "uint8", character.hex()) for name, character in sorted(characters.items()))
 
@@ -299,7 +300,7 @@ def _filled(r: Reader, number: float, dtype: np.dtype, shape: Shape) -> Value:
 # --------------------------------------------------------------------------------------------------------- transforms
 
 
-def _fft(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _fft(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, kind = r.data(operands[0]), stablehlo.FftTypeAttr(op.attributes["fft_type"]).value
     length = tuple(map(Dim.const, r.attr(op, "fft_length", ints)))
     if not r.policy.trusts_types:  # the lengths are the operand's sizes, but for the last one of IRFFT
@@ -308,7 +309,7 @@ def _fft(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return _make_fft(r, x, kind, length)
 
 
-def dynamic_fft(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def dynamic_fft(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """`custom_call @hlo_disc.fft(x, lengths) {transform}`: StableHLO's op has no dynamic form."""
     return _make_fft(r, r.data(operands[0]), r.attr(op, "transform", text), r.sizes(operands[1]))
 

@@ -6,7 +6,7 @@ XLA on NVIDIA's GPUs rounds operands of f32 to TF32 unless their precision is HI
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from hlo_disc.mlir import stablehlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 # TF32 has as many binary digits as these, or more.
 _FEW_DIGITS = ("tf32", "f16", "bf16", "f8")
 
 
-def allows_tf32(r: Reader, op: Any, a: Value, b: Value, dtype: np.dtype) -> bool:
+def allows_tf32(r: Reader, op: ir.OpView, a: Value, b: Value, dtype: np.dtype) -> bool:
     """Whether a product may round its operands to TF32: a product of f32 that asks for no more."""
     single = {a.dtype, b.dtype, dtype} == {np.dtype(np.float32)}
     if "algorithm" in op.attributes:
@@ -34,11 +35,11 @@ def allows_tf32(r: Reader, op: Any, a: Value, b: Value, dtype: np.dtype) -> bool
     return single
 
 
-def _precisions(attribute: Any) -> tuple[str, ...]:
+def _precisions(attribute: ir.Attribute) -> tuple[str, ...]:
     return tuple(map(enumerator, attribute))
 
 
-def _algorithm(attribute: Any) -> tuple[tuple[str, str], str, int]:
+def _algorithm(attribute: ir.Attribute) -> tuple[tuple[str, str], str, int]:
     """Decode a dot algorithm: the types of rounded operands, the type of sums, and how many such products make one."""
     found = stablehlo.DotAlgorithm(attribute)
     types = str(found.lhs_precision_type), str(found.rhs_precision_type)

@@ -7,7 +7,7 @@ Group sizes may also be [g], alike for all. What lies behind the last group is 0
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from hlo_disc.mlir import chlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 _NAMES = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
 _INDEX = np.dtype(np.int64)
 
 
-def _ragged_dot(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _ragged_dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     lhs, rhs, sizes = map(r.data, operands)
     numbers = r.attr(op, "ragged_dot_dimension_numbers", _numbers)
     dot = {name: numbers[name] for name in _NAMES}
@@ -102,7 +103,7 @@ def _running_sum(r: Reader, sizes: Value, inclusive: bool) -> Value:
     return r.emit("reduce", (r.emit("select", (counts, copies, zeros)), zero), dims=(rank,), kind="add")
 
 
-def _numbers(attribute: Any) -> dict[str, tuple[int, ...]]:
+def _numbers(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
     numbers = chlo.RaggedDotDimensionNumbers(attribute)
     return {
         "lhs_batch": tuple(numbers.lhs_batching_dimensions),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +23,7 @@ from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 U32, U64, F32, F64 = map(np.dtype, (np.uint32, np.uint64, np.float32, np.float64))
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -33,7 +34,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _SEED = 0x9E3779B97F4A7C15
 
 
-def _rng_bit_generator(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _rng_bit_generator(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     sizes = r.decoder.static_tensor(op.results[1].type)[1]
     if sizes is None:
         r.unsupported("this form of the op needs a result type of static shape")
@@ -41,12 +42,12 @@ def _rng_bit_generator(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return _generated(r, op, r.data(operands[0]), shape)
 
 
-def _dynamic_rng_bit_generator(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dynamic_rng_bit_generator(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     """JAX's custom call with the shape as its second operand."""
     return _generated(r, op, r.data(operands[0]), r.sizes(operands[1]))
 
 
-def _generated(r: Reader, op: Any, state: Value, shape: Shape) -> Result:
+def _generated(r: Reader, op: ir.OpView, state: Value, shape: Shape) -> Result:
     dtype = r.decoder.tensor(op.results[1].type)[0]
     return generate(r, state, shape, dtype, "THREE_FRY" in str(op.attributes["rng_algorithm"]))
 
@@ -220,7 +221,7 @@ def philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, wid
 # ----------------------------------------------------------------------------------------------------- distributions
 
 
-def _rng(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _rng(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """StableHLO says nothing of the bits: they are those of Threefry, a key for every op of the module."""
     a, b = (Real(r.builder, r.data(x), r.location()) for x in operands[:2])
     shape = r.sizes(operands[2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
-def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reduce(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
     _need_scalars(r, values[len(values) // 2 :])
     dims = tuple(sorted(r.attr(op, "dimensions", ints)))
@@ -33,7 +34,7 @@ def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return make_reduce(r, xs, inits, captured, dims, body)
 
 
-def _monoid(op: Any) -> str | None:
+def _monoid(op: ir.OpView) -> str | None:
     """The reduction that a region of one op is, without building it: nearly all are."""
     block = op.regions[0].blocks[0]
     body = list(block.operations)
@@ -59,7 +60,7 @@ def make_reduce(
     return r.emit_all("reduce_with", (*xs, *inits, *captured), dims=dims, body=body)
 
 
-def operands_of(r: Reader, region: Any, values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+def operands_of(r: Reader, region: ir.Region, values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """Operands and initial values in the types that the region combines: a bf16 tensor may be summed in f32."""
     n = len(values) // 2
     _need_scalars(r, values[n:])
@@ -74,7 +75,7 @@ def _need_scalars(r: Reader, inits: Sequence[Value]) -> None:
             r.unsupported(f"an initial value must be a scalar, not {init!r}")
 
 
-def scalar(r: Reader, region: Any, types: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
+def scalar(r: Reader, region: ir.Region, types: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
     """A region that combines two scalars of each type, and the scalars from outside that it reads."""
     inputs = [Value(t, (), None, i) for i, t in enumerate((*types, *types))]
     return _checked(r, *r.region(region, inputs))
@@ -87,7 +88,7 @@ def _checked(r: Reader, region: Region, captured: tuple[Value, ...]) -> tuple[Re
     return found, captured
 
 
-def _map(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _map(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """The region's ops on whole tensors."""
     xs = [r.data(x) for x in operands]
     r.same_shape(xs)

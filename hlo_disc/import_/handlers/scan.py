@@ -7,7 +7,7 @@ two sides, it is a cumulative op; everything else is a loop. Source: XLA's opera
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class _Scan:
         return self.region.outputs[len(self.outputs) :]
 
 
-def _scan(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _scan(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     count, carried = r.attr(op, "operandSegmentSizes", ints)
     values = [r.data(x) for x in operands]
     xs, inits = tuple(values[:count]), tuple(values[count:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 I32 = np.dtype(np.int32)
 
 
-def _sort(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+def _sort(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     xs = [r.data(x) for x in operands]
     body, captured = scalar_body(r, op.regions[0], [x.dtype for x in xs for _ in range(2)])
     dim = r.attr(op, "dimension", integer) if "dimension" in op.attributes else -1
@@ -58,7 +58,7 @@ def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:
     return make_slice(r, x, (ZERO,) * x.rank, limit, (1,) * x.rank)
 
 
-def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+def _top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     """The largest (or smallest) elements of the last axis in order, and where they are; of equal ones the first."""
     attributes = op.attributes
     if "mhlo.attributes" in attributes:  # a custom call that stands for the op
@@ -67,7 +67,7 @@ def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
     return take_top(r, r.data(operands[0]), Dim.const(integer(attributes["k"])), largest)
 
 
-def _dynamic_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+def _dynamic_top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     (k,) = r.dims(operands[1])
     return take_top(r, r.data(operands[0]), k, True)
 
@@ -80,7 +80,7 @@ def take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
     return [_first(r, y, dim, k) for y in make_sort(r, [x, where], body, (), dim, True)]
 
 
-def _approx_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+def _approx_top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     """Exactly, as XLA does on a CPU: the operands sorted by a function of the module, cut to the result's size."""
     config, count = ir.DictAttr(op.attributes["mhlo.backend_config"]), len(op.results)
     xs = [r.data(x) for x in operands[:count]]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 Result = Operand | Sequence[Operand]
-Handler = Callable[["Reader", Any, list[Operand]], Result]
+Handler = Callable[["Reader", "ir.OpView", list[Operand]], Result]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from hlo_disc.import_.shapes import Operand
 if TYPE_CHECKING:
     from hlo_disc.import_.construction import Construction
     from hlo_disc.import_.reader import Reader
+    from hlo_disc.mlir import ir
 
 
-def _constant(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _constant(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     value = constant(op, r.result_type(op)[0])
     if value.ndim and value.size > 1 and not any(value.strides):
         scalar = r.constant(value.reshape(-1)[0])
@@ -28,28 +29,28 @@ def _constant(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return r.constant(value) if value.dtype.kind == "c" else r.dense(op.attributes["value"], value)
 
 
-def _iota(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _iota(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return _make_iota(r, op, r.result_type(op)[0], r.policy.created(r, op, r.static_sizes(op)))
 
 
-def _dynamic_iota(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_iota(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return _make_iota(r, op, r.result_type(op)[0], r.sizes(operands[0]))
 
 
-def _make_iota(r: Reader, op: Any, dtype: np.dtype, shape: Shape) -> Value:
+def _make_iota(r: Reader, op: ir.OpView, dtype: np.dtype, shape: Shape) -> Value:
     return r.emit("iota", shape=shape, dim=r.attr(op, "iota_dimension", integer), dtype=dtype)
 
 
-def _broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _broadcast_in_dim(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, dims = r.data(operands[0]), r.attr(op, "broadcast_dimensions", ints)
     return make_broadcast(r, x, r.policy.broadcast(r, op, x, dims, r.static_sizes(op)), dims)
 
 
-def _dynamic_broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_broadcast_in_dim(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_broadcast(r, r.data(operands[0]), r.sizes(operands[1]), r.attr(op, "broadcast_dimensions", ints))
 
 
-def _broadcast_prefix(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _broadcast_prefix(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     prefix = tuple(map(Dim.const, r.attr(op, "broadcast_sizes", ints)))
     return make_broadcast(r, x, prefix + x.shape, tuple(range(len(prefix), len(prefix) + x.rank)))
@@ -87,12 +88,12 @@ def _broadcast_shape(r: Construction, x: Value, shape: Shape, dims: tuple[int, .
     return tuple(result)
 
 
-def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _reshape(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     return make_reshape(r, x, r.policy.reshape(r, op, x, r.static_sizes(op)))
 
 
-def _dynamic_reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_reshape(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_reshape(r, r.data(operands[0]), r.sizes(operands[1]))
 
 
@@ -103,16 +104,16 @@ def make_reshape(r: Construction, x: Value, shape: Shape) -> Value:
     return r.emit("reshape", (x,), shape=shape)
 
 
-def _transpose(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _transpose(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, perm = r.data(operands[0]), r.attr(op, "permutation", ints)
     return x if perm == tuple(range(x.rank)) else r.emit("transpose", (x,), perm=perm)
 
 
-def _reverse(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _reverse(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return r.emit("reverse", (r.data(operands[0]),), dims=r.attr(op, "dimensions", ints))
 
 
-def _slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     written = (r.attr(op, name, ints) for name in ("start_indices", "limit_indices"))
     start, limit = r.policy.slice(r, op, x, *written)
@@ -131,7 +132,7 @@ def make_slice(r: Construction, x: Value, start: Shape, limit: Shape, stride: tu
     return r.emit("slice", (x,), start=start, limit=limit, stride=stride)
 
 
-def _set_dimension_size(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _set_dimension_size(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """The first `size` elements of a dimension; the operand has no others as far as the program is concerned."""
     x, axis = r.data(operands[0]), r.attr(op, "dimension", integer)
     (size,) = r.tensor_shape(r.elements(operands[1]))
@@ -139,7 +140,7 @@ def _set_dimension_size(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return make_slice(r, x, (ZERO,) * x.rank, limit, (1,) * x.rank)
 
 
-def _concatenate(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _concatenate(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_concatenate(r, [r.data(x) for x in operands], r.attr(op, "dimension", integer))
 
 
@@ -153,12 +154,12 @@ def make_concatenate(r: Construction, values: Sequence[Value], axis: int) -> Val
     return r.emit("concatenate", values, dim=axis)
 
 
-def _pad(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _pad(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     return make_pad(r, operands, *(tuple(map(Dim.const, r.attr(op, name, ints))) for name in names))
 
 
-def _dynamic_pad(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _dynamic_pad(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_pad(r, operands, *map(r.dims, operands[2:]))
 
 

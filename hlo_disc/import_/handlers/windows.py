@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class Window:
         return self.base_dilations[axis] == 1 and all(d.is_const and d.value <= 0 for d in edges)
 
 
-def _static_window(r: Reader, op: Any, x: Value) -> Window:
+def _static_window(r: Reader, op: ir.OpView, x: Value) -> Window:
     """Read the window of an op of static form.
 
     When the module is re-opened, a window over the whole axis, or over all before or behind an element, stays that.
@@ -77,12 +77,12 @@ def _static_window(r: Reader, op: Any, x: Value) -> Window:
     return Window(tuple(window), strides, base, holes, tuple(low), tuple(high))
 
 
-def _reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reduce_window(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
     return make_reduce_window(r, values, op.regions[0], _static_window(r, op, values[0]))
 
 
-def dynamic_reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def dynamic_reduce_window(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     """`custom_call @stablehlo.dynamic_reduce_window`: sizes as operands, the region as a function."""
     *values, window, _, _, _, padding = operands
     pairs = r.dims(padding)
@@ -95,7 +95,7 @@ def dynamic_reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result
     return make_reduce_window(r, [r.data(x) for x in values], function.regions[0], sizes)
 
 
-def make_reduce_window(r: Reader, values: Sequence[Value], region: Any, sizes: Window) -> Result:
+def make_reduce_window(r: Reader, values: Sequence[Value], region: ir.Region, sizes: Window) -> Result:
     """The elements of each window combined. values: operands, and as many initial values."""
     xs, inits = operands_of(r, region, values)
     r.same_shape(xs)
@@ -160,13 +160,13 @@ def _check(r: Reader, shape: Shape, sizes: Window) -> None:
         r.at_most(ZERO, extent, f"dimension {axis} would be padded to the size {{1}}")
 
 
-def _select_and_scatter(r: Reader, op: Any, operands: list[Operand]) -> Value:
+def _select_and_scatter(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x, source, init = (r.data(v) for v in operands)
     return make_select_and_scatter(r, x, source, init, op.regions, _static_window(r, op, x))
 
 
 def make_select_and_scatter(
-    r: Reader, x: Value, source: Value, init: Value, regions: Sequence[Any], sizes: Window
+    r: Reader, x: Value, source: Value, init: Value, regions: Sequence[ir.Region], sizes: Window
 ) -> Value:
     """Each number of the source at the element of its window that is selected. regions: which is, how they combine."""
     pairs = [scalar(r, region, [x.dtype]) for region in regions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from hlo_disc.import_.tensorflow.arrays import Array, array, joined
 from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 
 if TYPE_CHECKING:
+    from hlo_disc.import_.handlers.gather import Numbers
     from hlo_disc.import_.reader import Reader
 
 
@@ -160,7 +161,7 @@ def _gather(r: Reader, op: Any, operands: list[Operand]) -> Result:
     names = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
     numbers = {name: tuple(getattr(given, name)) for name in (*names, "start_index_map")}
     numbers["index_vector_dim"] = given.index_vector_dim
-    return make_gather(r, r.data(operands[0]), operands[1], numbers, r.sizes(operands[2]))
+    return make_gather(r, r.data(operands[0]), operands[1], cast("Numbers", numbers), r.sizes(operands[2]))
 
 
 def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -176,7 +177,7 @@ def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Result:
     numbers: dict[str, Any] = {own: tuple(getattr(given, name)) for own, name in names.items()}
     numbers["index_vector_dim"] = given.index_vector_dim
     body = scalar_body(r, _region(r, op, "update_computation"), [x.dtype] * 2)
-    return make_scatter(r, [x], at, [updates], numbers, body)
+    return make_scatter(r, [x], at, [updates], cast("Numbers", numbers), body)
 
 
 def _starts(r: Reader, x: Operand, rank: int) -> list[Operand]:

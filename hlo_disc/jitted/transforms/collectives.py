@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import jax
 from jax._src import config, core
@@ -28,6 +28,14 @@ from hlo_disc.jitted.transforms import primitives
 from hlo_disc.trace import active
 from hlo_disc.values import Leaf
 
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
+    from jax.typing import ArrayLike
+
+    _Operand: TypeAlias = "_Made | _Given | ArrayLike"
+
+
+T = TypeVar("T")
 # What only changes over which axes of a mesh arrays are said to differ.
 _CAST = "pvary"
 # What is not computed twice.
@@ -39,7 +47,7 @@ _OTHERWISE = "compile what is between such calls"
 _BY_SIZES = f"its sizes decide how it talks to other devices: {_OTHERWISE}"
 
 
-def call(flat: FlatFunction, leaves: Sequence[Any], infos: Sequence[Leaf]) -> Any:
+def call(flat: FlatFunction, leaves: Sequence[ArrayLike], infos: Sequence[Leaf]) -> object:
     """A call with arrays that JAX traces, for its transformations or in `jax.jit`.
 
     Raises UnsupportedOpError for what JAX has to look into, and for what it spreads over devices.
@@ -58,32 +66,34 @@ def call(flat: FlatFunction, leaves: Sequence[Any], infos: Sequence[Leaf]) -> An
 # ------------------------------------------------------------------------------------------------------------- jaxprs
 
 
-def _talks(jaxpr: Any) -> bool:
+def _talks(jaxpr: core.Jaxpr) -> bool:
     """Whether it has collectives, those inside included."""
     return any(_is_collective(eqn) or any(map(_talks, core.jaxprs_in_params(eqn.params))) for eqn in jaxpr.eqns)
 
 
-def _is_collective(eqn: Any) -> bool:
+def _is_collective(eqn: core.JaxprEqn) -> bool:
     names = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     names = names if isinstance(names, (tuple, list, frozenset, set)) else (names,)
     # Batching rules number axes with numpy's integers.
     return eqn.primitive.name != _CAST and any(not isinstance(name, numbers.Integral) for name in names)
 
 
-def _is_expensive(eqn: Any) -> bool:
+def _is_expensive(eqn: core.JaxprEqn) -> bool:
     inner = core.jaxprs_in_params(eqn.params)
     ours = eqn.primitive.name.startswith("hlo_disc")
     return ours or eqn.primitive.name in _EXPENSIVE or any(_is_expensive(e) for jaxpr in inner for e in jaxpr.eqns)
 
 
-Rule = Callable[[Any, list[Any]], Sequence[Any]]  # from an equation and its operands to its results
+Rule: TypeAlias = Callable[[core.JaxprEqn, list[T]], Sequence[T]]  # from an equation and its operands to its results
 
 
-def _walk(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any], local: Rule, collective: Rule) -> list[Any]:
+def _walk(
+    jaxpr: core.Jaxpr, consts: Sequence[T], operands: Sequence[T], local: Rule[T], collective: Rule[T]
+) -> list[T]:
     """The results of a jaxpr by a rule for its collectives, and one for everything else."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
 
-    def read(x: Any) -> Any:
+    def read(x: core.Var | core.Literal) -> T:
         return x.val if isinstance(x, core.Literal) else env[x]
 
     for eqn in jaxpr.eqns:
@@ -101,7 +111,7 @@ def _walk(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any], local: Rul
     return [read(x) for x in jaxpr.outvars]
 
 
-def _apply(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+def _apply(eqn: core.JaxprEqn, operands: Sequence[object]) -> list[jax.Array]:
     """The results of one equation, which keeps its line."""
     invars = [core.Var(x.aval) if isinstance(x, core.Literal) else x for x in eqn.invars]
     jaxpr = core.Jaxpr((), invars, eqn.outvars, [eqn.replace(invars=invars)], eqn.effects)
@@ -111,7 +121,7 @@ def _apply(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 _LATER = object()  # in place of what is received later
 
 
-def _local(eqn: Any, operands: list[Any]) -> list[Any]:
+def _local(eqn: core.JaxprEqn, operands: Sequence[object]) -> Sequence[object]:
     if any(x is _LATER for x in operands):
         return [_LATER] * len(eqn.outvars)
     if not active():
@@ -143,8 +153,8 @@ class _Made:
     """The results of an equation. round: the earliest in which they can be computed."""
 
     round: int
-    eqn: Any
-    operands: list[Any]
+    eqn: core.JaxprEqn
+    operands: list[_Operand]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +169,8 @@ class _Given:
 class _Collective:
     """round: after which it can run. received: the number of its first result."""
 
-    eqn: Any
-    operands: list[Any]
+    eqn: core.JaxprEqn
+    operands: list[_Operand]
     round: int
     received: int
 
@@ -171,15 +181,15 @@ class _Plan:
     Raises UnsupportedOpError where a part would repeat what another one has done.
     """
 
-    def __init__(self, flat: FlatFunction, jaxpr: Any):
+    def __init__(self, flat: FlatFunction, jaxpr: ClosedJaxpr):
         self._flat = flat
         self.collectives: list[_Collective] = []
         count = len(jaxpr.in_avals)
 
-        def local(eqn: Any, operands: list[Any]) -> list[Any]:
+        def local(eqn: core.JaxprEqn, operands: list[_Operand]) -> list[_Operand]:
             return [_Made(_first(operands), eqn, operands)] * len(eqn.outvars)
 
-        def collective(eqn: Any, operands: list[Any]) -> list[Any]:
+        def collective(eqn: core.JaxprEqn, operands: list[_Operand]) -> list[_Operand]:
             nonlocal count
             found = _Collective(eqn, operands, _first(operands), count)
             self.collectives.append(found)
@@ -214,16 +224,16 @@ class _Plan:
         rounds = tuple(c.round for c in self.collectives)
         axes_of_call = _Axes()
 
-        def part(*values: Any) -> list[Any]:
+        def part(*values: jax.Array) -> list[object]:
             with axes_of_call():
                 structs = [
                     jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type, **placed(axes))
                     for x, axes in zip(values, where, strict=False)
                 ]
                 jaxpr = jax.make_jaxpr(flat.call)(*structs)
-            received, operands_of = iter(values[count:]), list[list[Any]]()
+            received, operands_of = iter(values[count:]), list[list[object]]()
 
-            def collective(eqn: Any, operands: list[Any]) -> list[Any]:
+            def collective(eqn: core.JaxprEqn, operands: list[object]) -> list[object]:
                 number = len(operands_of)
                 if names[number : number + 1] != (eqn.primitive.name,):
                     raise UnsupportedOpError(_BY_SIZES)
@@ -262,21 +272,21 @@ class _Plan:
                 todo += x.operands
 
 
-def _first(operands: Sequence[Any]) -> int:
+def _first(operands: Sequence[_Operand]) -> int:
     return max((x.round for x in operands if isinstance(x, (_Made, _Given))), default=0)
 
 
-def _in_parts(flat: FlatFunction, jaxpr: Any, leaves: Sequence[Any]) -> list[Any]:
+def _in_parts(flat: FlatFunction, jaxpr: ClosedJaxpr, leaves: Sequence[ArrayLike]) -> list[ArrayLike]:
     plan = flat.remembered(_Plan, jaxpr)
     values = dict(enumerate(leaves))  # and what was received
-    results: dict[int, Any] = {}
+    results: dict[int, ArrayLike] = {}
 
-    def value(x: Any, made: Any) -> Any:
+    def value(x: _Operand, made: ArrayLike | None) -> ArrayLike:
         return made if isinstance(x, _Made) else values[x.number] if isinstance(x, _Given) else x
 
     for round in range(plan.rounds + 1):
         sent, returned = plan.sent(round), plan.returned(round)
-        computed: dict[Any, Any] = {}
+        computed: dict[int | tuple[int, int], jax.Array] = {}
         if sent or returned:
             operands = [x for _, x in sorted(values.items())]
             made = primitives.bind(plan.part(round, tuple(map(primitives.varying, leaves))), operands)

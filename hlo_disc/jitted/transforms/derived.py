@@ -6,8 +6,8 @@ some, floats and complex numbers, in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar
 
 import jax
 import numpy as np
@@ -16,13 +16,38 @@ from hlo_disc.dynamic_hlo.passes.partition import SEED
 from hlo_disc.signature import parse_dims
 
 if TYPE_CHECKING:
-    from hlo_disc.jitted.flat import FlatFunction
+    from jax.core import ShapedArray
+    from jax.extend.core import ClosedJaxpr
+    from jax.interpreters import ad
+    from jax.typing import ArrayLike
 
+    from hlo_disc.jitted.flat import FlatFunction
+    from hlo_disc.jitted.transforms.primitives import Pair
+
+    Arrays: TypeAlias = Sequence[ArrayLike]
+    Results: TypeAlias = list[jax.Array]
+    Tangent: TypeAlias = ArrayLike | ad.Zero
+    Tangents: TypeAlias = Sequence[Tangent]
+    Function: TypeAlias = Callable[..., Results]
+    Moved: TypeAlias = tuple[Results, list[Tangent]]  # results, and their tangents
+    Batched: TypeAlias = tuple[Results, list[int]]  # results, and their mapped axes
+    Split: TypeAlias = tuple[list[ArrayLike], list[ArrayLike | None]]  # that have derivatives, and all others
+
+    class Params(TypedDict, total=False):
+        """The parameters of the primitives of transformations, of which each has some."""
+
+        flat: FlatFunction
+        jaxpr: ClosedJaxpr
+        mask: Mask
+        pair: Pair
+
+
+T = TypeVar("T")
 Mask = tuple[bool, ...]
 Axes = tuple[int | None, ...]  # which axis of each array is mapped
 
 
-def has_derivative(x: Any) -> bool:
+def has_derivative(x: ArrayLike | ShapedArray) -> bool:
     """Whether an array, a number or an aval has a derivative."""
     return bool(jax.dtypes.issubdtype(getattr(x, "dtype", None) or np.result_type(type(x)), np.inexact))
 
@@ -30,7 +55,7 @@ def has_derivative(x: Any) -> bool:
 def vmapped(flat: FlatFunction, axes: Axes, ranks: Sequence[int]) -> FlatFunction:
     """All results are mapped, along their first axes. ranks: of the mapped arrays."""
 
-    def mapped(*leaves: Any) -> list[Any]:
+    def mapped(*leaves: jax.Array) -> list[ArrayLike]:
         return jax.vmap(flat.call, in_axes=axes)(*leaves)
 
     dims = None
@@ -46,7 +71,7 @@ def vmapped(flat: FlatFunction, axes: Axes, ranks: Sequence[int]) -> FlatFunctio
 def pushforward(flat: FlatFunction, mask: Mask) -> FlatFunction:
     """(arrays, tangents of those in the mask) -> tangents of the results: `jax.jvp`."""
 
-    def pushed(*leaves: Any) -> list[Any]:
+    def pushed(*leaves: jax.Array) -> list[ArrayLike]:
         arrays, tangents = leaves[: len(mask)], leaves[len(mask) :]
         of, chosen = _of(flat, mask, arrays)
         typed = [t.astype(x.dtype) for t, x in zip(tangents, chosen, strict=True)]
@@ -60,7 +85,7 @@ def pushforward(flat: FlatFunction, mask: Mask) -> FlatFunction:
 def pullback(flat: FlatFunction, mask: Mask, count: int) -> FlatFunction:
     """(arrays, cotangents of the `count` results that have some) -> cotangents of those in the mask: `jax.vjp`."""
 
-    def pulled(*leaves: Any) -> list[Any]:
+    def pulled(*leaves: jax.Array) -> list[ArrayLike]:
         of, chosen = _of(flat, mask, leaves[: len(mask)])
         outs, pull, _ = jax.vjp(of, *chosen, has_aux=True)
         return list(pull([ct.astype(x.dtype) for ct, x in zip(leaves[len(mask) :], outs, strict=True)]))
@@ -72,7 +97,7 @@ def pullback(flat: FlatFunction, mask: Mask, count: int) -> FlatFunction:
 def differentiated(flat: FlatFunction, mask: Mask) -> FlatFunction:
     """arrays -> results, then cotangents of those in the mask, which follow from seeds; for `partition`."""
 
-    def both(*leaves: Any) -> list[Any]:
+    def both(*leaves: jax.Array) -> list[ArrayLike]:
         of, chosen = _of(flat, mask, leaves)
         outs, pull, others = jax.vjp(of, *chosen, has_aux=True)
         derivatives = pull([_seed(k, x) for k, x in enumerate(outs)])
@@ -81,25 +106,25 @@ def differentiated(flat: FlatFunction, mask: Mask) -> FlatFunction:
     return flat.derived(("grad", mask), both, flat.names, flat.dims, differentiates=sum(mask))
 
 
-def _of(flat: FlatFunction, mask: Mask, leaves: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+def _of(flat: FlatFunction, mask: Mask, leaves: Sequence[T]) -> tuple[Callable[..., Split], list[T]]:
     """A function of those in the mask: results that have derivatives, and all others, None where there is one."""
 
-    def of(*chosen: Any) -> tuple[list[Any], list[Any]]:
+    def of(*chosen: ArrayLike) -> Split:
         results = flat.call(*_merged(mask, chosen, leaves))
         return [x for x in results if has_derivative(x)], [None if has_derivative(x) else x for x in results]
 
     return of, _chosen(mask, leaves)
 
 
-def _chosen(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+def _chosen(mask: Sequence[bool], values: Sequence[T]) -> list[T]:
     return [x for x, m in zip(values, mask, strict=True) if m]
 
 
-def _merged(mask: Sequence[bool], chosen: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+def _merged(mask: Sequence[bool], chosen: Sequence[T], others: Sequence[T]) -> list[T]:
     """The others, with the chosen ones where the mask says so."""
-    rest: Iterator[Any] = iter(chosen)
+    rest = iter(chosen)
     return [next(rest) if m else x for x, m in zip(others, mask, strict=True)]
 
 
-def _seed(number: int, like: Any) -> Any:
+def _seed(number: int, like: jax.Array) -> jax.Array:
     return jax.ffi.ffi_call(f"{SEED}{number}", jax.ShapeDtypeStruct(like.shape, like.dtype))(like)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 import jax
 import numpy as np
@@ -30,10 +30,18 @@ from hlo_disc.jitted.fallback import SPREAD
 from hlo_disc.jitted.flat import FlatFunction, placed
 from hlo_disc.jitted.programs import Compiled
 from hlo_disc.jitted.transforms import derived
-from hlo_disc.jitted.transforms.derived import Mask, has_derivative
+from hlo_disc.jitted.transforms.derived import Axes, Mask, has_derivative
 from hlo_disc.program import dtype_named
 from hlo_disc.ral.contexts.jax import call_in_jit, platform_of, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
+    from jax.typing import ArrayLike
+
+    from hlo_disc.jitted.transforms.derived import Arrays, Batched, Function, Moved, Params, Results, Tangent, Tangents
+    from hlo_disc.mlir import ir
+
 
 TWICE = "it has a custom_vjp and is differentiated twice: JAX differentiates the forward rule then, not the function"
 
@@ -42,19 +50,21 @@ UNLIKE = (
     "let it do that itself, by jax.grad inside of it"
 )
 
+T = TypeVar("T")
+
 call_p = Primitive("hlo_disc_call")
 forward_p = Primitive("hlo_disc_forward")
 tangent_p = Primitive("hlo_disc_tangent")
 backward_p = Primitive("hlo_disc_backward")
 
 
-def bind(flat: FlatFunction, leaves: Sequence[Any]) -> list[Any]:
+def bind(flat: FlatFunction, leaves: Arrays) -> Results:
     """The results of a function that talks to no other device, for arrays of any types."""
     jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), tuple(map(varying, leaves)))
     return call_p.bind(*leaves, flat=flat, jaxpr=jaxpr)
 
 
-def varying(x: Any) -> frozenset[str]:
+def varying(x: ArrayLike | ShapedArray) -> frozenset[str]:
     """Over which axes of the mesh an array differs, in `shard_map`."""
     kind = getattr(jax.typeof(x), "mat", None)
     if kind is None:
@@ -64,14 +74,14 @@ def varying(x: Any) -> frozenset[str]:
     return kind.varying
 
 
-def _alike(leaves: Sequence[Any]) -> list[Any]:
+def _alike(leaves: Arrays) -> list[ArrayLike]:
     """The arrays, each as different on all devices where one of them is: what is differentiated is of one type."""
     axes = frozenset[str]().union(*map(varying, leaves))
     missing = [tuple(sorted(axes - varying(x))) for x in leaves]
     return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(leaves, missing, strict=True)]
 
 
-def _is_alike(avals: Sequence[Any]) -> bool:
+def _is_alike(avals: Sequence[ShapedArray]) -> bool:
     return len({x.mat.varying for x in avals}) <= 1
 
 
@@ -81,7 +91,7 @@ class Pair:
     avals: of the results, then of the residuals.
     """
 
-    def __init__(self, flat: FlatFunction, jaxpr: Any, mask: Mask):
+    def __init__(self, flat: FlatFunction, jaxpr: ClosedJaxpr, mask: Mask):
         self.flat, self.jaxpr, self.mask = flat, jaxpr, mask
         self.infos = _infos(jaxpr)
         program = _program(derived.differentiated(flat, mask), self.infos)
@@ -107,7 +117,7 @@ class Pair:
 # ------------------------------------------------------------------------------------------------------- evaluation
 
 
-def _infos(jaxpr: Any) -> list[Leaf]:
+def _infos(jaxpr: ClosedJaxpr) -> list[Leaf]:
     return list(map(describe, jaxpr.in_avals))
 
 
@@ -117,7 +127,7 @@ def _program(flat: FlatFunction, infos: list[Leaf]) -> Compiled:
     return flat.program(flat.entry(infos), infos)
 
 
-def _run(executable: Executable, leaves: Sequence[Any], results: Sequence[Any], in_jit: bool) -> list[Any]:
+def _run(executable: Executable, leaves: Arrays, results: Sequence[ShapedArray], in_jit: bool) -> Results:
     """The results, of these types, that a program makes of arrays, or of tracers of `jax.jit`."""
     infos = list(map(describe, leaves))
     conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
@@ -131,7 +141,7 @@ def _run(executable: Executable, leaves: Sequence[Any], results: Sequence[Any], 
     return [weakly_typed(x) if kind.weak_type else x for x, kind in zip(made, results, strict=True)]
 
 
-def _call(in_jit: bool, *leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
+def _call(in_jit: bool, *leaves: ArrayLike, flat: FlatFunction, jaxpr: ClosedJaxpr) -> Results:
     try:
         program = _program(flat, _infos(jaxpr))
         return _run(program.executable, leaves, jaxpr.out_avals, in_jit)
@@ -143,31 +153,31 @@ def _call(in_jit: bool, *leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[An
 
 
 @functools.lru_cache(64)
-def _compiled_by_jax(jaxpr: Any) -> Callable[..., Any]:
+def _compiled_by_jax(jaxpr: ClosedJaxpr) -> Function:
     return jax.jit(jaxpr_as_fun(jaxpr))
 
 
-def _forward(in_jit: bool, *leaves: Any, pair: Pair) -> list[Any]:
+def _forward(in_jit: bool, *leaves: ArrayLike, pair: Pair) -> Results:
     return _run(pair.forward, leaves, pair.avals, in_jit)
 
 
-def _backward(in_jit: bool, *operands: Any, pair: Pair) -> list[Any]:
+def _backward(in_jit: bool, *operands: ArrayLike, pair: Pair) -> Results:
     backward = pair.backward
     count = len(pair.mask) + len(backward.needed)
     chosen = [*operands[:count], *(operands[count + k] for k in backward.seeds)]
     return _run(backward.executable, chosen, _chosen(pair), in_jit)
 
 
-def _chosen(pair: Pair) -> list[Any]:
+def _chosen(pair: Pair) -> list[ShapedArray]:
     """The avals of the arrays that are differentiated."""
     return [x.to_tangent_aval() for x, m in zip(pair.jaxpr.in_avals, pair.mask, strict=True) if m]
 
 
-def _tangent(*operands: Any, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Pair | None) -> list[Any]:
+def _tangent(*operands: ArrayLike, flat: FlatFunction, jaxpr: ClosedJaxpr, mask: Mask, pair: Pair | None) -> Results:
     return bind(derived.pushforward(flat, mask), _without_residuals(operands, mask))
 
 
-def _pull(*operands: Any, pair: Pair) -> list[Any]:
+def _pull(*operands: ArrayLike, pair: Pair) -> Results:
     """Compute `backward` from the arrays and the cotangents, without residuals."""
     return bind(_pullback(pair), _of_pullback(operands, pair))
 
@@ -176,12 +186,12 @@ def _pullback(pair: Pair) -> FlatFunction:
     return derived.pullback(pair.flat, pair.mask, sum(map(has_derivative, pair.jaxpr.out_avals)))
 
 
-def _without_residuals(operands: Sequence[Any], mask: Mask) -> list[Any]:
+def _without_residuals(operands: Sequence[T], mask: Mask) -> list[T]:
     """Return the operands of `tangent` without residuals: the arrays and the tangents."""
     return [*operands[: len(mask)], *operands[len(operands) - sum(mask) :]]
 
 
-def _of_pullback(operands: Sequence[Any], pair: Pair) -> list[Any]:
+def _of_pullback(operands: Sequence[T], pair: Pair) -> list[T]:
     """Return the operands of `backward` without residuals: the arrays and the cotangents."""
     count = len(pair.mask)
     return [*operands[:count], *operands[count + len(pair.backward.needed) :]]
@@ -190,7 +200,7 @@ def _of_pullback(operands: Sequence[Any], pair: Pair) -> list[Any]:
 # ---------------------------------------------------------------------------------------------------- differentiation
 
 
-def _call_jvp(primals: Any, tangents: Any, *, flat: FlatFunction, jaxpr: Any) -> tuple[list[Any], list[Any]]:
+def _call_jvp(primals: Arrays, tangents: Tangents, *, flat: FlatFunction, jaxpr: ClosedJaxpr) -> Moved:
     mask = tuple(type(t) is not ad.Zero for t in tangents)
     if not any(mask) or not any(map(has_derivative, jaxpr.out_avals)):
         return call_p.bind(*primals, flat=flat, jaxpr=jaxpr), _zeros(jaxpr.out_avals)
@@ -207,7 +217,7 @@ def _call_jvp(primals: Any, tangents: Any, *, flat: FlatFunction, jaxpr: Any) ->
     return results[: len(jaxpr.out_avals)], _tangents_of(pair, primals, results, tangents)
 
 
-def _jvp_alike(primals: Any, tangents: Any, flat: FlatFunction, jaxpr: Any) -> tuple[list[Any], list[Any]]:
+def _jvp_alike(primals: Arrays, tangents: Tangents, flat: FlatFunction, jaxpr: ClosedJaxpr) -> Moved:
     """Where arrays differ over other axes each: as if all differed over all, if that makes no other results."""
     leaves = _alike(primals)
     alike = _traced_alike(flat, jaxpr, leaves)
@@ -217,7 +227,7 @@ def _jvp_alike(primals: Any, tangents: Any, flat: FlatFunction, jaxpr: Any) -> t
     return _call_jvp(leaves, list(map(_as_varying, tangents, leaves)), flat=flat, jaxpr=alike)
 
 
-def _traced_alike(flat: FlatFunction, jaxpr: Any, leaves: Sequence[Any]) -> Any:
+def _traced_alike(flat: FlatFunction, jaxpr: ClosedJaxpr, leaves: Arrays) -> ClosedJaxpr | None:
     if flat.of_types:
         return None
     try:
@@ -227,14 +237,14 @@ def _traced_alike(flat: FlatFunction, jaxpr: Any, leaves: Sequence[Any]) -> Any:
     return alike if [x.mat for x in alike.out_avals] == [x.mat for x in jaxpr.out_avals] else None
 
 
-def _as_varying(tangent: Any, leaf: Any) -> Any:
+def _as_varying(tangent: Tangent, leaf: ArrayLike) -> Tangent:
     if type(tangent) is ad.Zero:
         return _zero(jax.typeof(leaf))
     missing = tuple(sorted(varying(leaf) - varying(tangent)))
     return jax.lax.pcast(tangent, missing, to="varying") if missing else tangent
 
 
-def _tangents_of(pair: Pair, primals: Any, results: list[Any], tangents: Any) -> list[Any]:
+def _tangents_of(pair: Pair, primals: Arrays, results: Results, tangents: Tangents) -> list[Tangent]:
     """The tangents of the results, of which `forward` made these and the residuals."""
     kept = [results[k] for k in pair.backward.needed]
     given_ = [t for t, m in zip(tangents, pair.mask, strict=True) if m]
@@ -243,9 +253,7 @@ def _tangents_of(pair: Pair, primals: Any, results: list[Any], tangents: Any) ->
     return [next(made) if has_derivative(x) else _zero(x) for x in pair.jaxpr.out_avals]
 
 
-def _jvp_of_jax(
-    primals: Any, tangents: Any, jaxpr: Any, fn: Callable[..., Any] | None = None
-) -> tuple[list[Any], list[Any]]:
+def _jvp_of_jax(primals: Arrays, tangents: Tangents, jaxpr: ClosedJaxpr, fn: Function | None = None) -> Moved:
     instantiated = tuple(
         jax.custom_derivatives.zero_from_primal(x) if type(t) is ad.Zero else t
         for x, t in zip(primals, tangents, strict=True)
@@ -254,7 +262,7 @@ def _jvp_of_jax(
     return results, [t if has_derivative(x) else _zero(x) for t, x in zip(moved, jaxpr.out_avals, strict=True)]
 
 
-def _forward_jvp(primals: Any, tangents: Any, *, pair: Pair) -> tuple[list[Any], list[Any]]:
+def _forward_jvp(primals: Arrays, tangents: Tangents, *, pair: Pair) -> Moved:
     results = forward_p.bind(*primals, pair=pair)
     mask = tuple(type(t) is not ad.Zero for t in tangents)
     if _has_custom_vjp(pair.jaxpr):
@@ -267,13 +275,13 @@ def _forward_jvp(primals: Any, tangents: Any, *, pair: Pair) -> tuple[list[Any],
     return results, [*moved, *_zeros(pair.avals[len(moved) :])]
 
 
-def _as_differentiated(pair: Pair) -> Callable[..., Any]:
+def _as_differentiated(pair: Pair) -> Function:
     """The function with the forward rule of each custom_vjp in its place, which JAX differentiates further."""
 
-    def of(*leaves: Any) -> Any:
+    def of(*leaves: ArrayLike) -> Results:
         rest = [x for x, m in zip(leaves, pair.mask, strict=True) if m]
 
-        def of_chosen(*chosen: Any) -> list[Any]:
+        def of_chosen(*chosen: ArrayLike) -> Results:
             given_ = iter(chosen)
             merged = [next(given_) if m else x for x, m in zip(leaves, pair.mask, strict=True)]
             return jaxpr_as_fun(pair.jaxpr)(*merged)
@@ -283,13 +291,15 @@ def _as_differentiated(pair: Pair) -> Callable[..., Any]:
     return of
 
 
-def _has_custom_vjp(jaxpr: Any) -> bool:
+def _has_custom_vjp(jaxpr: ClosedJaxpr) -> bool:
     """Whether a jaxpr, or one inside it, calls a custom_vjp."""
     return "custom_vjp_call" in str(jaxpr)
 
 
-def _tangent_jvp(operands: Any, tangents: Any, *, flat: FlatFunction, mask: Mask, **params: Any) -> Any:
-    params = {"flat": flat, "mask": mask, **params}
+def _tangent_jvp(
+    operands: Arrays, tangents: Tangents, *, flat: FlatFunction, jaxpr: ClosedJaxpr, mask: Mask, pair: Pair | None
+) -> Moved:
+    params = {"flat": flat, "jaxpr": jaxpr, "mask": mask, "pair": pair}
     count = len(operands) - sum(mask)
     if all(type(t) is ad.Zero for t in tangents[: len(mask)]):  # it is linear in the others
         results = tangent_p.bind(*operands, **params)
@@ -298,7 +308,7 @@ def _tangent_jvp(operands: Any, tangents: Any, *, flat: FlatFunction, mask: Mask
     return _jvp(derived.pushforward(flat, mask), *(_without_residuals(x, mask) for x in (operands, tangents)))
 
 
-def _backward_jvp(operands: Any, tangents: Any, *, pair: Pair) -> Any:
+def _backward_jvp(operands: Arrays, tangents: Tangents, *, pair: Pair) -> Moved:
     count = len(pair.mask) + len(pair.backward.needed)
     if all(type(t) is ad.Zero for t in tangents[: len(pair.mask)]):
         results = backward_p.bind(*operands, pair=pair)
@@ -307,22 +317,22 @@ def _backward_jvp(operands: Any, tangents: Any, *, pair: Pair) -> Any:
     return _jvp(_pullback(pair), *(_of_pullback(x, pair) for x in (operands, tangents)))
 
 
-def _jvp(flat: FlatFunction, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
+def _jvp(flat: FlatFunction, leaves: Arrays, tangents: Tangents) -> Moved:
     jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), tuple(map(varying, leaves)))
     return _call_jvp(leaves, tangents, flat=flat, jaxpr=jaxpr)
 
 
-def _zeros(avals: Sequence[Any]) -> list[Any]:
+def _zeros(avals: Sequence[ShapedArray]) -> list[Tangent]:
     return list(map(_zero, avals))
 
 
-def _zero(aval: Any) -> Any:
+def _zero(aval: ShapedArray) -> ad.Zero:
     return ad.Zero(aval.to_tangent_aval())
 
 
 def _tangent_transpose(
-    cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Pair | None
-) -> list[Any]:
+    cts: Tangents, *operands: ArrayLike, flat: FlatFunction, jaxpr: ClosedJaxpr, mask: Mask, pair: Pair | None
+) -> list[jax.Array | None]:
     count = len(operands) - sum(mask)
     known, moved = operands[:count], list(map(ad.instantiate_zeros, cts))
     if pair is None:
@@ -332,17 +342,19 @@ def _tangent_transpose(
     return [*(None for _ in known), *made]
 
 
-def _backward_transpose(cts: Any, *operands: Any, pair: Pair) -> list[Any]:
+def _backward_transpose(cts: Tangents, *operands: ArrayLike, pair: Pair) -> list[jax.Array | None]:
     arrays, count = operands[: len(pair.mask)], len(pair.mask) + len(pair.backward.needed)
     made = bind(derived.pushforward(pair.flat, pair.mask), [*arrays, *map(ad.instantiate_zeros, cts)])
     return [*(None for _ in operands[:count]), *made]
 
 
-def _call_transpose(cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
+def _call_transpose(
+    cts: Tangents, *operands: ArrayLike | ad.UndefinedPrimal, flat: FlatFunction, jaxpr: ClosedJaxpr
+) -> list[jax.Array | None]:
     """Transpose a function that its user knows to be linear, as JAX does it."""
     linear = [ad.is_undefined_primal(x) for x in operands]
 
-    def of(*chosen: Any) -> list[Any]:
+    def of(*chosen: ArrayLike) -> Results:
         rest = iter(chosen)
         return jaxpr_as_fun(jaxpr)(*(next(rest) if m else x for x, m in zip(operands, linear, strict=True)))
 
@@ -354,41 +366,43 @@ def _call_transpose(cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any) ->
 # ----------------------------------------------------------------------------------------------------------- batching
 
 
-def _batched(flat: FlatFunction, leaves: Sequence[Any], axes: Sequence[int | None]) -> tuple[list[Any], list[int]]:
+def _batched(flat: FlatFunction, leaves: Arrays, axes: Sequence[int | None]) -> Batched:
     results = bind(derived.vmapped(flat, tuple(axes), [jax.numpy.ndim(x) for x in leaves]), leaves)
     return results, [0] * len(results)
 
 
-def _call_batched(leaves: Any, axes: Any, *, flat: FlatFunction, jaxpr: Any) -> Any:
+def _call_batched(leaves: Arrays, axes: Axes, *, flat: FlatFunction, jaxpr: ClosedJaxpr) -> Batched:
     return _batched(flat, leaves, axes)
 
 
-def _forward_batched(leaves: Any, axes: Any, *, pair: Pair) -> Any:
+def _forward_batched(leaves: Arrays, axes: Axes, *, pair: Pair) -> tuple[Results, list[int | None]]:
     results, where = _batched(pair.flat, leaves, axes)
     unused = _unused(pair)
     return [*results, *unused], [*where, *(None for _ in unused)]
 
 
-def _tangent_batched(operands: Any, axes: Any, *, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Any) -> Any:
+def _tangent_batched(
+    operands: Arrays, axes: Axes, *, flat: FlatFunction, jaxpr: ClosedJaxpr, mask: Mask, pair: Pair | None
+) -> Batched:
     return _batched(derived.pushforward(flat, mask), *(_without_residuals(x, mask) for x in (operands, axes)))
 
 
-def _backward_batched(operands: Any, axes: Any, *, pair: Pair) -> Any:
+def _backward_batched(operands: Arrays, axes: Axes, *, pair: Pair) -> Batched:
     return _batched(_pullback(pair), *(_of_pullback(x, pair) for x in (operands, axes)))
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
-def _called(params: dict[str, Any]) -> tuple[str, FlatFunction]:
+def _called(params: Params) -> tuple[Literal["pair", "flat"], FlatFunction]:
     """Which parameter says what is called, and of which function that is."""
     return ("pair", params["pair"].flat) if "pair" in params else ("flat", params["flat"])
 
 
-def _lowering(platform: str, in_jit: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
+def _lowering(platform: str, in_jit: Function, for_others: Function) -> Callable[..., Sequence[ir.Value]]:
     """for_others: what another process can run, and what XLA can spread over devices."""
 
-    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+    def lower(ctx: mlir.LoweringRuleContext, *operands: ir.Value, **params: Unpack[Params]) -> Sequence[ir.Value]:
         if getattr(ctx.module_context.lowering_parameters, "for_export", False):
             return mlir.lower_fun(for_others)(ctx, *operands, **params)
         of, flat = _called(params)
@@ -404,10 +418,10 @@ def _lowering(platform: str, in_jit: Callable[..., Any], for_others: Callable[..
     return lower
 
 
-def _eagerly(evaluate: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
+def _eagerly(evaluate: Function, for_others: Function) -> Function:
     """Where the arrays lie."""
 
-    def run(*leaves: Any, **params: Any) -> Any:
+    def run(*leaves: ArrayLike, **params: Unpack[Params]) -> Results:
         of, flat = _called(params)
         try:
             there = params[of].on(platform_of(leaves)) if flat.follows else params[of]
@@ -419,21 +433,21 @@ def _eagerly(evaluate: Callable[..., Any], for_others: Callable[..., Any]) -> Ca
     return run
 
 
-def _call_elsewhere(*leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
+def _call_elsewhere(*leaves: ArrayLike, flat: FlatFunction, jaxpr: ClosedJaxpr) -> Results:
     return jaxpr_as_fun(jaxpr)(*leaves)
 
 
-def _forward_elsewhere(*leaves: Any, pair: Pair) -> list[Any]:
+def _forward_elsewhere(*leaves: ArrayLike, pair: Pair) -> Results:
     return [*jaxpr_as_fun(pair.jaxpr)(*leaves), *_unused(pair)]
 
 
-def _unused(pair: Pair) -> list[Any]:
+def _unused(pair: Pair) -> Results:
     """In place of residuals that nobody reads: NaN, which would be seen."""
     avals = pair.avals[len(pair.jaxpr.out_avals) :]
     return [jax.numpy.full(x.shape, np.nan if has_derivative(x) else 0, x.dtype) for x in avals]
 
 
-def _tangent_avals(*operands: Any, jaxpr: Any, **params: Any) -> list[Any]:
+def _tangent_avals(*operands: ShapedArray, jaxpr: ClosedJaxpr, **params: object) -> list[ShapedArray]:
     return [x.to_tangent_aval() for x in jaxpr.out_avals if has_derivative(x)]
 
 

@@ -13,6 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 
+class Tensor(Protocol):
+    """A tensor that gives its memory through DLPack."""
+
+    def __dlpack__(self) -> object: ...
+
+
 class Adapter(Protocol):
     """The interface by which the native module uses a framework's array type."""
 
@@ -39,7 +45,7 @@ class Adapter(Protocol):
         like: the first argument of the call that is of the framework's type.
         """
 
-    def take(self, tensor: Any, like: Any, weak: bool) -> Any:
+    def take(self, tensor: Tensor, like: Any, weak: bool) -> Any:
         """Return the framework's array over a tensor in a GPU's memory, which has `__dlpack__`. like: as of `wrap`."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_dtypes
@@ -19,6 +19,14 @@ from jax.sharding import SingleDeviceSharding
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.ral import Executable
 from hlo_disc.ral._ral import device_ffi_handler, ffi_handler, held_handler, recordable_ffi_handler, wrapper
+
+if TYPE_CHECKING:
+    from jax._src.array import ArrayImpl
+    from jax._src.prng import KeyTy
+    from jax.typing import DTypeLike
+
+    from hlo_disc.ral.contexts import Tensor
+
 
 _TARGET = "hlo_disc_call"
 _RECORDABLE_TARGET = "hlo_disc_call_recordable"
@@ -47,17 +55,17 @@ class _JaxAdapter:
         self.deleted: Callable[[jax.Array], bool] = operator.methodcaller("is_deleted")
 
 
-def is_narrow(dtype: Any) -> bool:
+def is_narrow(dtype: object) -> bool:
     """Whether its elements have fewer than 8 bits: XLA packs them, numpy and compiled programs give each a byte."""
     return dtype in _NARROW
 
 
-def is_spread(array: Any) -> bool:
+def is_spread(array: object) -> bool:
     """Whether it lies on several devices."""
     return isinstance(array, jax.Array) and len(array.sharding.device_set) > 1
 
 
-def _give(array: jax.Array) -> Any:
+def _give(array: jax.Array) -> object:
     """Contents that the buffer protocol does not carry: bfloat16, int4, layouts not row-major."""
     copied = _copied(array)
     return array.__dlpack__() if copied is None else copied
@@ -76,7 +84,7 @@ def _copied(array: jax.Array) -> np.ndarray | None:
     return None
 
 
-def _fast_give() -> Callable[[jax.Array], Any] | None:
+def _fast_give() -> Callable[[jax.Array], object] | None:
     """Return a `_give` by jaxlib's internals, five times faster for bfloat16; None where those have changed."""
     try:
         from jaxlib._jax import buffer_to_dlpack_managed_tensor as export
@@ -85,7 +93,7 @@ def _fast_give() -> Callable[[jax.Array], Any] | None:
     except (ImportError, AttributeError, TypeError, RuntimeError):
         return None
 
-    def fast_give(array: jax.Array) -> Any:
+    def fast_give(array: jax.Array) -> object:
         copied = _copied(array)
         return export(array) if copied is None else copied
 
@@ -100,7 +108,7 @@ def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.
     return weakly_typed(made) if weak else made
 
 
-def _take(tensor: Any, like: jax.Array | None, weak: bool) -> jax.Array:
+def _take(tensor: Tensor, like: jax.Array | None, weak: bool) -> jax.Array:
     made = jax.dlpack.from_dlpack(tensor)
     if like is None or not like.committed:
         made = _uncommitted(made)
@@ -115,7 +123,7 @@ def _uncommitted(array: jax.Array) -> jax.Array:
     return ArrayImpl(array.aval, array.sharding, parts, committed=False, _skip_checks=True)
 
 
-def platform_of(arrays: Sequence[Any]) -> str:
+def platform_of(arrays: Sequence[object]) -> str:
     """Return JAX's name for the kind of machine on which the arrays of JAX lie; "cpu" where there are none.
 
     Raises UnsupportedOpError where they lie on machines of several kinds: JAX knows which of them move.
@@ -134,7 +142,7 @@ def _platform(array: jax.Array) -> str:
     return "rocm" if "rocm" in client.platform_version.lower() else "cuda"
 
 
-def weakly_typed(array: Any) -> Any:
+def weakly_typed(array: jax.Array) -> jax.Array:
     """Return the array or tracer with a weak type, which another operand's type overrules."""
     from jax._src.lax.lax import _convert_element_type
 
@@ -155,7 +163,7 @@ def _fast_wrap() -> Callable[..., jax.Array] | None:
         aval_of = lru_cache(4096)(lambda shape, dtype, weak: ShapedArray(shape, dtype, weak_type=weak))
         device = jax.local_devices(backend="cpu")[0]
 
-        def otherwise(array: np.ndarray, like: Any, weak: bool) -> jax.Array:
+        def otherwise(array: np.ndarray, like: ArrayImpl | None, weak: bool) -> jax.Array:
             try:
                 if like is not None and like._committed and len(where := like.sharding.device_set) == 1:
                     aval = aval_of(array.shape, array.dtype, weak)
@@ -180,13 +188,13 @@ def new_array(array: np.ndarray, weak: bool = False) -> jax.Array:
         return (_fast_wrap() or _wrap)(array, None, weak)
 
 
-def key_data(keys: Any) -> Any:
+def key_data(keys: jax.Array) -> jax.Array:
     """The data of random keys, uint32, with the axes of one key's data last. Also of a tracer."""
     data = getattr(keys, "_base_array", None)  # as `jax.random.key_data`, which takes 50 us
     return jax.random.key_data(keys) if data is None else data
 
 
-def keys_of(data: Any, dtype: Any) -> Any:
+def keys_of(data: jax.Array | np.ndarray, dtype: KeyTy) -> jax.Array:
     """Random keys of a dtype from their data. Also of a tracer."""
     return jax.random.wrap_key_data(new_array(data) if isinstance(data, np.ndarray) else data, impl=dtype._impl)
 
@@ -265,18 +273,18 @@ def lie_on_first_cpu(arrays: Sequence[jax.Array]) -> bool:
     return there and len({x.committed for x in arrays}) == 1
 
 
-def _as_bytes(array: Any) -> Any:
+def _as_bytes(array: jax.Array) -> jax.Array:
     """An array of narrow elements with a byte for each, as programs have them; all others as they are."""
     if not is_narrow(array.dtype):
         return array
     return jax.lax.bitcast_convert_type(array, _unsigned(array.dtype)).astype(np.uint8)
 
 
-def _of_bytes(array: Any, dtype: np.dtype) -> Any:
+def _of_bytes(array: jax.Array, dtype: np.dtype) -> jax.Array:
     if not is_narrow(dtype):
         return array
     return jax.lax.bitcast_convert_type(array.astype(_unsigned(dtype)), dtype)
 
 
-def _unsigned(dtype: Any) -> np.dtype:
+def _unsigned(dtype: DTypeLike) -> np.dtype:
     return np.dtype(ml_dtypes.uint2 if np.dtype(dtype).name.endswith("int2") else ml_dtypes.uint4)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from hlo_disc.ral.contexts import Tensor
 
 
 def adapter(kind: type) -> _TensorFlowAdapter | None:
@@ -18,29 +21,29 @@ class _TensorFlowAdapter:
 
     immutable = True
 
-    def give(self, array: Any) -> Any:
+    def give(self, array: tf.Tensor) -> np.ndarray:
         """The contents of a dtype that the buffer protocol lacks."""
         return np.asarray(array.numpy())  # which is a scalar of numpy's where the rank is 0
 
-    def type(self, array: Any) -> object:
+    def type(self, array: tf.Tensor) -> object:
         """Nothing says dtype and shape at once."""
         return None
 
-    def weak(self, array: Any) -> bool:
+    def weak(self, array: tf.Tensor) -> bool:
         """TensorFlow has no weak types."""
         return False
 
-    def deleted(self, array: Any) -> bool:
+    def deleted(self, array: tf.Tensor) -> bool:
         """A tensor keeps its memory."""
         return False
 
-    def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> Any:
+    def wrap(self, array: np.ndarray, like: tf.Tensor | None, weak: bool = False) -> tf.Tensor:
         """A tensor over the memory of a result, or with a copy where DLPack lacks the dtype."""
         try:
             return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
         except (BufferError, RuntimeError, tf.errors.OpError):
             return tf.constant(array)
 
-    def take(self, tensor: Any, like: Any, weak: bool) -> Any:
+    def take(self, tensor: Tensor, like: tf.Tensor | None, weak: bool) -> tf.Tensor:
         """A tensor over a GPU's memory."""
         return tf.experimental.dlpack.from_dlpack(tensor.__dlpack__())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from hlo_disc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from hlo_disc.ral.contexts import Tensor
+
 
 _BASE = vars(torch._C.TensorBase)  # where Python need not look for it
 
@@ -42,7 +46,7 @@ class _TorchAdapter:
     def resolve(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.resolve_conj().resolve_neg()
 
-    def give(self, tensor: torch.Tensor) -> Any:
+    def give(self, tensor: torch.Tensor) -> object:
         return tensor.__dlpack__()
 
     def type(self, tensor: torch.Tensor) -> None:
@@ -56,9 +60,9 @@ class _TorchAdapter:
         """Nobody takes a tensor's memory from it."""
         return False
 
-    def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> np.ndarray:
+    def wrap(self, array: np.ndarray, like: torch.Tensor | None, weak: bool = False) -> np.ndarray:
         """Return numpy's array as it is: torch does not have its dtype."""
         return array
 
-    def take(self, tensor: Any, like: Any, weak: bool) -> torch.Tensor:
+    def take(self, tensor: Tensor, like: torch.Tensor | None, weak: bool) -> torch.Tensor:
         return torch.from_dlpack(tensor)

@@ -167,6 +167,16 @@ def test_packages_are_rooms(name):
     assert len(list((ROOT / name).glob("*.py"))) <= 12
 
 
+def test_formulas_have_one_language():
+    """One class over values has operators: frontends, norms and complex numbers write formulas with it."""
+    found = []
+    for path in [*(ROOT / "import_").rglob("*.py"), *(ROOT / "dynamic_hlo").rglob("*.py")]:
+        classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+        methods = ((node, {x.name for x in node.body if isinstance(x, ast.FunctionDef)}) for node in classes)
+        found += [(path.name, node.name) for node, names in methods if "__mul__" in names]
+    assert sorted(found) == [("dim.py", "Dim"), ("expr.py", "Array")]
+
+
 def needed(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too, but those for type checkers alone."""
     found: set[str] = set()

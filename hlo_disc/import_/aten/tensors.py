@@ -72,8 +72,10 @@ class Tensors(Construction):
                     self.equal(shape[axis], size, f"dimension {axis} of two operands")
         return tuple(shape)
 
-    def broadcast(self, x: Value, shape: Shape) -> Value:
+    def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
         """By PyTorch's and numpy's rule; a size that may be 1 is not spread."""
+        if dims is not None:
+            return self.emit("broadcast", (x,), shape=shape, dims=dims)
         before = len(shape) - x.rank
         spread = before > 0
         for axis, (size, target) in enumerate(zip(x.shape, shape[before:], strict=True)):

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import F32, I32, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota
 from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I32, Array, array, filled, iota, size_scalar, where
 from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.shapes import array_1d
 
@@ -33,7 +34,7 @@ def _shared(boxes: Array, box: Array) -> Array:
     area, own = ((b[0] - a[0]) * (b[1] - a[1]) for a, b in ((low, high), (own_low, own_high)))
     height, width = ((high[i].minimum(own_high[i]) - low[i].maximum(own_low[i])).maximum(0) for i in range(2))
     both = height * width
-    return where((area <= 0) | (own <= 0), both.like(0), both / (area + own - both))
+    return where((area <= 0) | (own <= 0), 0, both / (area + own - both))
 
 
 class Kept(NamedTuple):
@@ -67,10 +68,10 @@ def _kept(
     def body(count: Array, left: Array, score: Array, fading: Array, chosen: Array, values: Array) -> list[Array]:
         candidates = where(left, score, -np.inf)
         best = candidates.reduce("max", [1], keep=True)
-        at = where(left & candidates.equal(best), place, np.iinfo(np.int32).max).reduce("min", [1], keep=True)
-        mine = place.equal(at)
+        at = where(left & (candidates == best), place, np.iinfo(np.int32).max).reduce("min", [1], keep=True)
+        mine = place == at
         now = best * where(mine, fading, 0).sum([1], keep=True)
-        takes = now.equal(best)
+        takes = now == best
         box = where(mine.expand(2), boxes, 0).sum([1], keep=True)
         shared = _shared(boxes, box)
         fits = shared <= overlap
@@ -79,7 +80,7 @@ def _kept(
             weight = where(takes & (spread > 0), (shared * shared * -0.5 / spread).exp(), 1)
             fading = where(mine, 1, fading * weight)
         left = left & where(mine, ~takes & (now > least), fits | ~takes)
-        here = slot.equal(count) & takes
+        here = (slot == count) & takes
         score = where(mine, now, score)
         count = count + takes.cast(I32)
         chosen, values = where(here, at, chosen), where(here, best, values)
@@ -144,7 +145,7 @@ def _pictures(r: Reader, op: Any, operands: list[Operand]) -> Result:
     slots = (batch, classes, most)
     there = iota(r, slots, 2, I32) < kept.number.reshape((batch, classes, ONE))
     own_class = iota(r, slots, 1, I32)
-    which = own_class * size_scalar(r, n, I32) + kept.chosen.reshape(slots)
+    which = own_class * n + kept.chosen.reshape(slots)
     ranked = where(there, kept.scores.reshape(slots), -np.inf)
     flat = (batch, classes * most)
     size = scalar.minimum(total, per_class * classes) if op.attributes.get("pad_per_class", False) else total

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader

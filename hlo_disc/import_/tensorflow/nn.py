@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, iota, size_scalar, together, where
 from hlo_disc.import_.tensorflow.pools import windowed
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
     logits, labels = (array(r, x) for x in operands)
     logits, labels = together([logits, labels])
     logs = log_softmax(logits)
-    terms = where(labels.equal(0), labels.like(0), labels * logs)
+    terms = where(labels == 0, 0, labels * logs)
     return [(-terms.sum([1])).value, (logs.exp() - labels).value]
 
 
@@ -50,12 +51,12 @@ def _sparse_cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result
     logits, labels = (array(r, x) for x in operands)
     n = logits.shape[1]
     place = labels.broadcast(logits.shape, (0,))
-    own = iota(r, logits.shape, 1, labels.dtype).equal(place)
-    fine = (place >= 0) & (place < size_scalar(r, n, labels.dtype))
+    own = iota(r, logits.shape, 1, labels.dtype) == place
+    fine = (place >= 0) & (place < n)
     logs = log_softmax(logits)
     nan = logs.like(np.nan)
-    loss = -where(own, logs, logs.like(0)).sum([1])
-    ok = (labels >= 0) & (labels < size_scalar(r, n, labels.dtype))
+    loss = -where(own, logs, 0).sum([1])
+    ok = (labels >= 0) & (labels < n)
     grad = logs.exp() - own.cast(logs.dtype)
     return [where(ok, loss, nan).value, where(fine, grad, nan).value]
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import I64
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, size_scalar
 from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 from hlo_disc.import_.tensorflow.windows import Pad, Spatial
 
@@ -111,7 +112,7 @@ def _largest(x: Array, numbers: Numbers) -> tuple[Array, Array]:
     r = x.r
     place = filled(r, 0, I64, x.shape)
     for axis, n in enumerate(x.shape):
-        place = place * size_scalar(r, n, I64) + x.iota(axis, I64)
+        place = place * n + x.iota(axis, I64)
     last = filled(r, np.iinfo(np.int64).max, I64, ())
     least = x.like(-np.inf) if x.dtype.kind not in "iu" else x.like(identity("max", x.dtype))
 
@@ -143,7 +144,7 @@ def _max_pool_places(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     made, at = _largest(x, _pooling(r, op, x.shape))
     if not op.attributes.get("include_batch_in_index", False):
-        each = size_scalar(r, dim_product(x.shape[1:]), I64).maximum(1)
+        each = filled(r, dim_product(x.shape[1:]), I64).maximum(1)
         at = at.op("remainder", each)
     return [made.value, at.cast(result_dtype(op, 1)).value]
 
@@ -154,7 +155,7 @@ def _max_pool_grad_at(r: Reader, op: Any, operands: list[Operand]) -> Result:
     count = dim_product(x.shape)
     place = at.cast(I64)
     if not op.attributes.get("include_batch_in_index", False):
-        place = place + place.iota(0, I64) * size_scalar(r, dim_product(x.shape[1:]), I64)
+        place = place + place.iota(0, I64) * dim_product(x.shape[1:])
     flat = (dim_product(dy.shape),)
     made = filled(r, 0, dy.dtype, (count,))
     made = made.scatter(place.reshape(flat).expand(1), dy.reshape(flat), 1, monoid_region("add", dy.dtype))

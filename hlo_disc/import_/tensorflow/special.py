@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.handlers.arrays import Array, together
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.tensorflow.arrays import Array, together
 from hlo_disc.import_.tensorflow.elementwise import formula
 
 

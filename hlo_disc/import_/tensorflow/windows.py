@@ -9,9 +9,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, joined
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader

@@ -17,10 +17,10 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.passes.complex.reals import Real
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.windows.pools import numbered
 from hlo_disc.import_.aten.tensors import BOOL, F32, F64, I64, Operand, Size
+from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.handlers.random import threefry
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _threefry(r: AtenReader, key: tuple[Value, Value], counter: Value) -> tuple[
     """Two words for each counter of 64 bits."""
     keys = [r.broadcast(k, counter.shape) for k in key]
     halves = _halves(r, r.convert(counter, U64))
-    (a, b), x = ([Real(r.builder, v, r.location()) for v in pair] for pair in (keys, halves))
+    (a, b), x = ([Array(r, v) for v in pair] for pair in (keys, halves))
     first, second = threefry((a, b), (x[0], x[1]))
     return first.value, second.value
 

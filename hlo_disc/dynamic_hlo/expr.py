@@ -33,7 +33,7 @@ class Maker(Protocol):
 class Array:
     """A value with the maker of ops of it.
 
-    Operands are brought to one shape. Numbers and sizes among them take the type of the other side.
+    Operands are brought to one shape. Numbers, sizes and arrays without axes among them take the type of the first one.
     """
 
     __slots__ = ("r", "value")
@@ -76,8 +76,7 @@ class Array:
         r = self.r
         if not others:
             return self.of(r.emit(name, (self.value,), **attrs))
-        operands = [self.value, *(x.value if isinstance(x, Array) else scalar(r, x, self.dtype) for x in others)]
-        return self.of(r.emit(name, r.alike(operands), **attrs))
+        return self.of(r.emit(name, r.alike([self.value, *(_beside(self, x) for x in others)]), **attrs))
 
     def __add__(self: A, other: Term) -> A:
         return self.op("add" if self.dtype != BOOL else "or", other)
@@ -193,7 +192,15 @@ def where(condition: A, yes: Term, no: Term) -> A:
     """Elements of one where a condition holds, and of another elsewhere; one of both at least is an `Array`."""
     some = yes if isinstance(yes, Array) else no
     assert isinstance(some, Array)
-    return condition.op("select", some.like(yes), some.like(no))
+    values = [condition.value, _beside(some, yes), _beside(some, no)]
+    return condition.of(condition.r.emit("select", condition.r.alike(values)))
+
+
+def _beside(array: Array, x: Term) -> Value:
+    """An operand next to an array, whose type it takes where it is a number, a size or without axes."""
+    if isinstance(x, Array):
+        return x.value if x.shape or x.dtype == array.dtype else x.cast(array.dtype).value
+    return scalar(array.r, x, array.dtype)
 
 
 class PlainMaker:

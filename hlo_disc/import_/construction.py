@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -60,6 +61,10 @@ class Construction(ABC):
     @abstractmethod
     def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
         """Spread a value. dims: which axes of the result its own are, by default the last."""
+
+    @abstractmethod
+    def inside(self) -> AbstractContextManager[None]:
+        """Collect ops in a builder of their own, that of a region; what is made there stays there."""
 
     # What handlers ask for
 

@@ -177,6 +177,26 @@ def test_formulas_have_one_language():
     assert sorted(found) == [("dim.py", "Dim"), ("expr.py", "Array")]
 
 
+@pytest.mark.parametrize(
+    ("fragment", "home"),
+    [
+        ("* (a + 2)", "images.py"),  # Keys' cubic
+        ("- 5 * a)", "images.py"),
+        ("holes=self.strides", "windows.py"),  # a gradient of a kernel, whose windows have holes
+        ('"select_and_scatter",', "windows.py"),
+        ("area + own - both", "boxes.py"),
+    ],
+)
+def test_formulas_stand_once(fragment, home):
+    """What PyTorch's and TensorFlow's readers have in common is a formula that both call."""
+    frontends = [ROOT / "import_" / name for name in ("formulas", "aten", "tensorflow")]
+    found = [path for folder in frontends for path in folder.rglob("*.py") if fragment in path.read_text()]
+    assert [(path.parent.name, path.name) for path in found] == [("formulas", home)]
+    sources = [(path, path.read_text()) for folder in frontends[1:] for path in folder.rglob("*.py")]
+    # XLA's own ops in graphs of TensorFlow are no formulas.
+    assert [path.name for path, text in sources if re.search("(rhs|window)_dilations?=", text)] == ["xla.py"]
+
+
 def needed(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too, but those for type checkers alone."""
     found: set[str] = set()

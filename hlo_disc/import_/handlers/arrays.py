@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
+
+
+Axes = int | Sequence[int] | None
 
 
 class Array(expr.Array):
@@ -45,6 +48,15 @@ class Array(expr.Array):
         axis %= self.rank + 1
         return self.reshape((*self.shape[:axis], ONE, *self.shape[axis:]))
 
+    def squeeze(self, axis: int) -> Array:
+        """Without an axis of size 1."""
+        axis %= self.rank
+        return self.reshape((*self.shape[:axis], *self.shape[axis + 1 :]))
+
+    def flat(self) -> Array:
+        """All elements in one line."""
+        return self.reshape((dim_product(self.shape),))
+
     def slice(self, axis: int, start: Dim | int, limit: Dim | int, stride: int = 1) -> Array:
         """A part of one axis."""
         axis %= self.rank
@@ -63,28 +75,35 @@ class Array(expr.Array):
         """The index along an axis, of the same shape."""
         return iota(self.r, self.shape, axis, dtype)
 
-    def reduce(self, kind: str, axes: Sequence[int], keep: bool = False) -> Array:
-        """kind: add, mul, max, min, and, or."""
+    def axes(self, axes: Axes) -> tuple[int, ...]:
+        """Axes in order; None for all of them."""
+        if axes is None or not self.rank:
+            return tuple(range(self.rank))
+        return tuple(sorted(axis % self.rank for axis in ((axes,) if isinstance(axes, int) else axes)))
+
+    def reduce(self, kind: str, axes: Axes, keep: bool = False) -> Array:
+        """kind: add, mul, max, min, and, or. keep: axes stay, of size 1."""
         kind = BOOLEAN.get(kind, kind) if self.dtype == expr.BOOL else kind
-        axes = tuple(sorted(a % self.rank for a in axes))
-        init = Array(self.r, self.r.constant(identity(kind, self.dtype)))
-        made = self.emit("reduce", init, dims=axes, kind=kind) if axes else self
+        axes = self.axes(axes)
+        made = self
+        if axes:
+            made = self.emit("reduce", filled(self.r, identity(kind, self.dtype), self.dtype), dims=axes, kind=kind)
         return made.reshape([ONE if a in axes else n for a, n in enumerate(self.shape)]) if keep else made
 
-    def sum(self, axes: Sequence[int], keep: bool = False) -> Array:
+    def sum(self, axes: Axes, keep: bool = False) -> Array:
         return self.reduce("add", axes, keep)
 
-    def count(self, axes: Sequence[int], dtype: Any) -> Array:
+    def count(self, axes: Axes, dtype: Any) -> Array:
         """How many elements some axes have, as a scalar."""
-        return filled(self.r, dim_product(self.shape[a] for a in axes), dtype)
+        return filled(self.r, dim_product(self.shape[a] for a in self.axes(axes)), dtype)
 
-    def mean(self, axes: Sequence[int], keep: bool = False) -> Array:
+    def mean(self, axes: Axes, keep: bool = False) -> Array:
         return self.sum(axes, keep) / self.count(axes, self.dtype)
 
     def cumulative(self, kind: str, axis: int, reverse: bool = False) -> Array:
-        """Prefixes combined."""
-        init = Array(self.r, self.r.constant(identity(kind, self.dtype)))
-        return self.emit("cumulative", init, dim=axis, reverse=reverse, body=monoid_region(kind, self.dtype))
+        """Running sums, products, maxima."""
+        start, body = filled(self.r, identity(kind, self.dtype), self.dtype), monoid_region(kind, self.dtype)
+        return self.emit("cumulative", start, dim=axis % self.rank, reverse=reverse, body=body)
 
     def take(self, indices: Array, axis: int, batch: int = 0) -> Array:
         """Take elements at indices, which are in range, along an axis; the first `batch` axes of both are paired."""
@@ -132,7 +151,21 @@ def filled(r: Construction, x: Dim | complex | np.generic | np.ndarray, dtype: A
 def joined(arrays: Sequence[Array], axis: int) -> Array:
     """Concatenated."""
     r = arrays[0].r
-    return Array(r, make_concatenate(r, [x.value for x in arrays], axis))
+    return Array(r, make_concatenate(r, [x.value for x in arrays], axis % arrays[0].rank))
+
+
+def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: Any) -> list[Array]:
+    """An op with several results."""
+    return [Array(r, x) for x in r.emit_all(name, [x.value for x in arrays], **attrs)]
+
+
+def matmul(a: Array, b: Array, dtype: np.dtype, batch: int = 0) -> Array:
+    """(batch …, m, k) x (batch …, k, n): sums of products in `dtype`."""
+    lead = tuple(range(batch))
+    return a.emit(
+        "dot_general", b, lhs_batch=lead, rhs_batch=lead, lhs_contract=(a.rank - 1,), rhs_contract=(batch,),
+        dtype=dtype, tf32=False,
+    )  # fmt: skip
 
 
 def dot(a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int = 0, dtype: Any = None) -> Array:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.expr import I64
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, raw_dim, with_captures
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO, Compare, conjuncts
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
@@ -243,23 +243,6 @@ def _stand_in(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if sizes is None or None in sizes:
         r.unsupported("a result of unknown size that a branch has not")
     return filled(r, 0, op.results[0].type.dtype, tuple(map(Dim.const, sizes))).value
-
-
-def loop(
-    r: Reader, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
-) -> list[Array]:
-    """A loop that a handler writes: functions of the carried arrays."""
-
-    def region(function: Callable[..., Any]) -> Any:
-        inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
-        with r.inside():
-            found = function(*(Array(r, x) for x in inputs))
-            results = [found] if isinstance(found, Array) else found
-            return isolated(inputs, r.builder.ops, [x.value for x in results])
-
-    (cond, body), captured = with_captures([region(test), region(step)], len(initial))
-    values = (*(x.value for x in initial), *captured)
-    return [Array(r, x) for x in r.emit_all("while", values, cond=cond, body=body, carried=len(initial))]
 
 
 # --------------------------------------------------------------------------------------------------------------- lists

@@ -15,10 +15,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.elementwise import chlo
 from hlo_disc.import_.tensorflow.random import F64, RESERVED, U64, block, distributions, seeded, unit
 from hlo_disc.import_.tensorflow.shapes import result_dtype

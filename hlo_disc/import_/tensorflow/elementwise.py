@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.expr import where
-from hlo_disc.dynamic_hlo.ir.dtypes import element_type
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ZERO, Element, Elements
+from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
 from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Token
@@ -89,24 +91,8 @@ def _applied(name: str, *xs: Array) -> Array:
 # ----------------------------------------------------------------------------------------------------------- formulas
 
 
-def floor_div(x: Array, y: Array) -> Array:
-    x, y = together([x, y])
-    if x.dtype.kind == "f":
-        return (x / y).op("floor")
-    quotient = x / y
-    if x.dtype.kind == "u":
-        return quotient
-    inexact = (quotient * y != x) & ((x < 0) ^ (y < 0))
-    return where(inexact, quotient - 1, quotient)
-
-
-def floor_mod(x: Array, y: Array) -> Array:
-    x, y = together([x, y])
-    rest = x.op("remainder", y)
-    if x.dtype.kind == "u":
-        return rest
-    wrong = (rest != 0) & ((rest < 0) ^ (y < 0))
-    return where(wrong, rest + y, rest)
+def _floor_quotient(x: Array, y: Array) -> Array:
+    return (x / y).op("floor") if dtype_class(x.dtype) == "float" else floor_quotient(x, y)
 
 
 def no_nan(function: Formula) -> Formula:
@@ -179,14 +165,6 @@ def _leaky(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _leaky_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     dy, x = (array(r, o) for o in operands)
     return where(x > 0, dy, dy * op.attributes.get("alpha", 0.2)).value
-
-
-def bit_not(x: Array) -> Array:
-    return ~x
-
-
-def right_shift(x: Array, y: Array) -> Array:
-    return x.op("shift_right_logical" if x.dtype.kind == "u" else "shift_right_arithmetic", y)
 
 
 def sign(x: Array) -> Array:
@@ -328,12 +306,12 @@ _FORMULAS: dict[str, Formula] = {
     "DivNoNan": no_nan(lambda x, y: x / y),
     "Elu": elu,
     "EluGrad": lambda dy, y: where(y < 0, dy * (y + 1), dy),
-    "FloorDiv": floor_div,
-    "FloorMod": floor_mod,
+    "FloorDiv": _floor_quotient,
+    "FloorMod": floor_remainder,
     "Imag": lambda x: x.emit("imag"),
     "Inv": lambda x: 1 / x,
     "InvGrad": lambda y, dy: -dy * y * y,
-    "Invert": bit_not,
+    "Invert": operator.invert,
     "IsInf": lambda x: abs(x) == np.inf,
     "IsNan": lambda x: x != x,
     "L2Loss": lambda x: (x * x).sum(range(x.rank)) / 2,
@@ -347,7 +325,7 @@ _FORMULAS: dict[str, Formula] = {
     "Relu6": relu6,
     "Relu6Grad": lambda dy, x: where((x > 0) & (x < 6), dy, 0),
     "ReluGrad": lambda dy, x: where(x > 0, dy, 0),
-    "RightShift": right_shift,
+    "RightShift": operator.rshift,
     "RsqrtGrad": lambda y, dy: dy * y * y * y * -0.5,
     "Selu": selu,
     "SeluGrad": lambda dy, y: where(y < 0, dy * (y + SELU_SCALE * SELU_ALPHA), dy * SELU_SCALE),

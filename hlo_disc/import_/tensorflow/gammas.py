@@ -12,10 +12,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.expr import BOOL, where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.random import F64, RESERVED, U64, block, distributions, normal_pair, philox_only, unit
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.expr import F32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.formulas.images import KEYS, STEEP, cubic_taps, weighed
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.resampling import weighed
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
@@ -73,19 +73,15 @@ def _nearest(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _taps(r: Reader, op: Any, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
     """Four pixels for each new one, and their weights.
 
-    By Keys' kernel: with pixels in their middle it is a = -1/2, renormalised at the edges; else a = -3/4.
+    With pixels in their middle weights are renormalised at the edges.
     """
     half = op.attributes.get("half_pixel_centers", False)
-    a = -0.5 if half else -0.75
     place = _places(r, op, n, m)
     base = place.op("floor")
     # weights come from a table of 1024 steps
     delta = ((place - base) * 1024).op("round_nearest_even") / 1024
     taps, total = [], None
-    for k, distance in ((-1, delta + 1), (0, delta), (1, 1 - delta), (2, 2 - delta)):
-        near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
-        far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
-        weight = near if k in (0, 1) else far
+    for k, weight in cubic_taps(delta, KEYS if half else STEEP):
         at = base.cast(I64) + k
         inside = _bounded(at, n)
         if half:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
 from hlo_disc.import_.handlers.einsum import make_einsum
 from hlo_disc.import_.handlers.library import call_library, cholesky_of, lapack_name, triangular_solve_of
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.diagonals import diagonal, on_diagonal
 from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 

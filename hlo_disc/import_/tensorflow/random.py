@@ -12,11 +12,11 @@ from hlo_disc.dynamic_hlo.expr import F32, where
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.linalg import permutation
 from hlo_disc.import_.tensorflow.shapes import array_1d, result_dtype
 

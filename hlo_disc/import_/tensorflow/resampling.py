@@ -11,19 +11,14 @@ import numpy as np
 from hlo_disc.dynamic_hlo.expr import F32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE
-from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
+from hlo_disc.import_.formulas.images import cubic, triangle, weighed
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
-
-
-def weighed(x: Array, weights: Array, axis: int) -> Array:
-    """An axis of n elements as one of m, by a matrix (n, m)."""
-    made = dot(x, weights, [axis], [0])
-    return made.transpose((*range(axis), x.rank - 1, *range(axis, x.rank - 1)))
 
 
 def _lanczos(radius: float) -> Callable[[Array], Array]:
@@ -36,16 +31,11 @@ def _lanczos(radius: float) -> Callable[[Array], Array]:
     return kernel
 
 
-def _cubic(near: tuple[float, ...], far: tuple[float, ...]) -> Callable[[Array], Array]:
-    """Polynomials up to 1 and from there to 2, the highest power first."""
-
-    def polynomial(d: Array, coefficients: tuple[float, ...]) -> Array:
-        made = d * coefficients[0]
-        for c in coefficients[1:-1]:
-            made = (made + c) * d
-        return made + coefficients[-1]
-
-    return lambda d: where(d < 1, polynomial(d, near), where(d < 2, polynomial(d, far), 0))
+def _mitchell(d: Array) -> Array:
+    """Mitchell and Netravali's kernel, with a third of blur and of ringing."""
+    near = (d * (7 / 6) - 2) * d * d + 8 / 9
+    far = ((d * (-7 / 18) + 2) * d - 10 / 3) * d + 16 / 9
+    return where(d < 1, near, where(d < 2, far, 0))
 
 
 # By name: how far a kernel goes, and what it is at a distance.
@@ -53,9 +43,9 @@ _KERNELS: dict[str, tuple[float, Callable[[Array], Array]]] = {
     **{f"lanczos{radius}": (radius, _lanczos(radius)) for radius in (1, 3, 5)},
     "gaussian": (1.5, lambda d: where(d < 1.5, (d * d * -2).exp(), 0)),
     "box": (1, lambda d: where(d < 0.5, 1, where(d == 0.5, d.like(0.5), d.like(0)))),
-    "triangle": (1, lambda d: (1 - d).maximum(0)),
-    "keyscubic": (2, _cubic((1.5, -2.5, 0, 1), (-0.5, 2.5, -4, 2))),
-    "mitchellcubic": (2, _cubic((7 / 6, -2, 0, 8 / 9), (-7 / 18, 2, -10 / 3, 16 / 9))),
+    "triangle": (1, triangle),
+    "keyscubic": (2, cubic),
+    "mitchellcubic": (2, _mitchell),
 }
 
 

@@ -10,43 +10,44 @@ from typing import Any
 
 import jax
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.construction import Construction
+from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.inlined import inlined
 from hlo_disc.import_.jax import from_jax
 
 
 def traced(
-    r: Construction, fn: Callable[..., object], *values: Value, at_least: Sequence[tuple[Dim, Dim]] = ()
-) -> list[Value]:
+    r: Construction, fn: Callable[..., object], *arrays: Array, at_least: Sequence[tuple[Dim, Dim]] = ()
+) -> list[Array]:
     """The arrays that `fn` makes of arrays like these, flattened. Raises what tracing and reading it raise.
 
     at_least: pairs of sizes of which the first must not be smaller, which JAX asks for.
     """
-    sizes = dict.fromkeys(r.facts.canonical(d) for x in values for d in x.shape)
+    sizes = dict.fromkeys(r.facts.canonical(d) for x in arrays for d in x.shape)
     named = {d: d if d.is_const else Dim.symbol(f"size{k}") for k, d in enumerate(sizes)}
 
     def name(d: Dim) -> str:
         return str(named[r.facts.canonical(d)])
 
-    dims = [list(map(name, x.shape)) for x in values]
-    leaves = [jax.ShapeDtypeStruct((0,) * x.rank, x.dtype) for x in values]
+    dims = [list(map(name, x.shape)) for x in arrays]
+    leaves = [jax.ShapeDtypeStruct((0,) * x.rank, x.dtype) for x in arrays]
     known = [f"{name(a)} >= {name(b)}" for a, b in at_least if a is not b and not (a.is_const and b.is_const)]
 
-    def flat(*arrays: jax.Array) -> list[jax.Array]:
-        return jax.tree.leaves(fn(*arrays))
+    def flat(*tracers: jax.Array) -> list[jax.Array]:
+        return jax.tree.leaves(fn(*tracers))
 
     with jax.enable_x64(True):
-        graph, _ = from_jax(flat, leaves, dims, [f"operand {i}" for i in range(len(values))], known)
-    return inlined(r, graph, values, {str(symbol): d for d, symbol in named.items() if not d.is_const})
+        graph, _ = from_jax(flat, leaves, dims, [f"operand {i}" for i in range(len(arrays))], known)
+    sizes_of = {str(symbol): d for d, symbol in named.items() if not d.is_const}
+    return [Array(r, x) for x in inlined(r, graph, [x.value for x in arrays], sizes_of)]
 
 
-def by_jax(fn: Callable[..., object]) -> Callable[..., Value]:
+def by_jax(fn: Callable[..., object]) -> Callable[..., Any]:
     """A formula for `elementwise`, or a handler of an op whose only arguments are tensors: `fn` of arrays."""
 
-    def handle(r: Construction, *values: Value) -> Any:
-        made = traced(r, fn, *values)
+    def handle(r: Construction, *arrays: Array) -> Any:
+        made = traced(r, fn, *arrays)
         return made[0] if len(made) == 1 else made
 
     return handle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NoReturn
 
 import numpy as np
@@ -53,7 +54,27 @@ class Construction(ABC):
     def definitions(self) -> Mapping[str, Value]:
         """Sizes that the program computes, see `Graph`."""
 
+    @abstractmethod
+    def common(self, values: Sequence[Value]) -> Shape:
+        """The shape that operands of an elementwise op broadcast to."""
+
+    @abstractmethod
+    def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
+        """Spread a value. dims: which axes of the result its own are, by default the last."""
+
+    @abstractmethod
+    def inside(self) -> AbstractContextManager[None]:
+        """Collect ops in a builder of their own, that of a region; what is made there stays there."""
+
     # What handlers ask for
+
+    def alike(self, values: Sequence[Value]) -> Sequence[Value]:
+        """Bring operands of an elementwise op to one shape."""
+        shape = values[0].shape
+        if all(x.shape == shape for x in values):
+            return values
+        shape = self.common(values)
+        return [self.broadcast(x, shape) for x in values]
 
     def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
         return self.builder.op(name, operands, self.location(), **attrs)

@@ -24,7 +24,9 @@ from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, is_token, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, conjuncts, constant_value, is_not_empty
 from hlo_disc.import_.handlers import HANDLERS
+from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.handlers.views import make_broadcast
 from hlo_disc.import_.policy import JAX, Origin, StaticShapes
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.mlir import ir
@@ -403,6 +405,18 @@ class Reader(Construction):
     @property
     def definitions(self) -> Mapping[str, Value]:
         return self.data_dims.definitions
+
+    def common(self, values: Sequence[Value]) -> Shape:
+        """The shape that operands broadcast to, by numpy's rule: any size may turn out to be 1 at a call."""
+        rank = max(x.rank for x in values)
+        shape = [ONE] * rank
+        for x in values:
+            for axis, size in enumerate(x.shape, rank - x.rank):
+                shape[axis] = common(self, shape[axis], size)
+        return tuple(shape)
+
+    def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
+        return make_broadcast(self, x, shape, tuple(range(len(shape) - x.rank, len(shape))) if dims is None else dims)
 
     # Conditions on sizes
 

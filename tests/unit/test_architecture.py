@@ -219,6 +219,36 @@ def test_packages_are_rooms(name):
     assert len(list((ROOT / name).glob("*.py"))) <= 12
 
 
+def test_formulas_have_one_language():
+    """One class over values has operators: frontends, norms and complex numbers write formulas with it."""
+    found = []
+    for path in [*(ROOT / "import_").rglob("*.py"), *(ROOT / "dynamic_hlo").rglob("*.py")]:
+        classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+        methods = ((node, {x.name for x in node.body if isinstance(x, ast.FunctionDef)}) for node in classes)
+        found += [(path.name, node.name) for node, names in methods if "__mul__" in names]
+    assert sorted(found) == [("dim.py", "Dim"), ("expr.py", "Array")]
+
+
+@pytest.mark.parametrize(
+    ("fragment", "home"),
+    [
+        ("* (a + 2)", "images.py"),  # Keys' cubic
+        ("- 5 * a)", "images.py"),
+        ("holes=self.strides", "windows.py"),  # a gradient of a kernel, whose windows have holes
+        ('"select_and_scatter",', "windows.py"),
+        ("area + own - both", "boxes.py"),
+    ],
+)
+def test_formulas_stand_once(fragment, home):
+    """What PyTorch's and TensorFlow's readers have in common is a formula that both call."""
+    frontends = [ROOT / "import_" / name for name in ("formulas", "aten", "tensorflow")]
+    found = [path for folder in frontends for path in folder.rglob("*.py") if fragment in path.read_text()]
+    assert [(path.parent.name, path.name) for path in found] == [("formulas", home)]
+    sources = [(path, path.read_text()) for folder in frontends[1:] for path in folder.rglob("*.py")]
+    # XLA's own ops in graphs of TensorFlow are no formulas.
+    assert [path.name for path, text in sources if re.search("(rhs|window)_dilations?=", text)] == ["xla.py"]
+
+
 def needed(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too, but those for type checkers alone."""
     found: set[str] = set()

@@ -12,14 +12,15 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy import functions
 
+from hlo_disc.dynamic_hlo.expr import BOOL, F64, I64, where
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
-from hlo_disc.import_.aten.tensors import BOOL, F64, I64
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -39,37 +40,38 @@ class Data:
         self.r = r
         self.definitions: dict[str, Value] = {}
         self.known: dict[str, Dim] = {}
-        self.floats: dict[str, Value] = {}
+        self.floats: dict[str, Array] = {}
         self.of_arguments = False  # sizes are those of arguments, which say what they are
         self._symbols: dict[Value, Dim] = {}
         self._pieces: dict[sympy.Basic, sympy.Symbol] = {}
 
     # Numbers
 
-    def size(self, number: Value, what: str = "a size") -> Dim:
+    def size(self, number: Array, what: str = "a size") -> Dim:
         """An i64 without axes as a size; the run checks that it is not negative."""
         found = self._symbol(number)
         message = f"{symbols.escape(self.r.describe())}: {what} is {{0}}"
         self.r.guards.append(Guard(found, ">=", ZERO, message, (found,)))
         return found
 
-    def _symbol(self, number: Value) -> Dim:
-        if number not in self._symbols:
+    def _symbol(self, number: Array) -> Dim:
+        value = number.value
+        if value not in self._symbols:
             if self.r.nested:
                 self.r.unsupported("a size that depends on data inside a loop or a branch is not supported")
             name = f"data{len(self.definitions)}"
-            self.definitions[name] = number
-            self._symbols[number] = Dim.symbol(name)
-        return self._symbols[number]
+            self.definitions[name] = value
+            self._symbols[value] = Dim.symbol(name)
+        return self._symbols[value]
 
-    def number(self, number: Value) -> Dim:
+    def number(self, number: Array) -> Dim:
         """An i64 that may be negative, which symbols are not: the difference of two."""
-        below = self.r.op("negate", self.r.op("minimum", number, 0))  # of the least integer it is negative: an error
-        return self._symbol(self.r.op("maximum", number, 0)) - self.size(below, "a negated number")
+        below = -number.minimum(0)  # of the least integer it is negative: an error
+        return self._symbol(number.maximum(0)) - self.size(below, "a negated number")
 
-    def must(self, condition: Value, message: str) -> None:
+    def must(self, condition: Array, message: str) -> None:
         """The run checks that this holds."""
-        holds = self._symbol(self.r.convert(condition, I64))
+        holds = self._symbol(condition.cast(I64))
         self.r.guards.append(Guard(holds, "==", ONE, symbols.escape(message), ()))
 
     # PyTorch's expressions
@@ -93,7 +95,7 @@ class Data:
             made = None
             for value, condition in reversed(e.args):
                 other = self.r.scalar(self.dim(value), I64)
-                made = other if made is None else self.r.select(self.truth(condition), other, made)
+                made = other if made is None else where(self.truth(condition), other, made)
             assert made is not None
             symbol = self._pieces[e] = sympy.Symbol(f"piece{len(self._pieces)}", integer=True)
             self.known[symbol.name] = self.number(made)
@@ -108,23 +110,23 @@ class Data:
                 self.known[symbol.name] = self.size(number) if floats.is_natural(e) else self.number(number)
         return self._pieces[e]
 
-    def truth(self, e: sympy.Basic) -> Value:
+    def truth(self, e: sympy.Basic) -> Array:
         """A condition on sizes as a bool without axes. Raises UnsupportedOpError."""
         r = self.r
         if e in (sympy.true, sympy.false):
             return r.scalar(bool(e), BOOL)
         if isinstance(e, sympy.Not):
-            return r.op("not", self.truth(e.args[0]))
+            return ~self.truth(e.args[0])
         if isinstance(e, (sympy.And, sympy.Or)):
             made = self.truth(e.args[0])
             for x in e.args[1:]:
-                made = r.op("and" if isinstance(e, sympy.And) else "or", made, self.truth(x))
+                made = made.op("and" if isinstance(e, sympy.And) else "or", self.truth(x))
             return made
         if not isinstance(e, sympy.core.relational.Relational):
             raise UnsupportedOpError(f"the condition {e} is {type(e).__name__}, which is not supported")
         whole = e.lhs.is_integer and e.rhs.is_integer
         a, b = (r.scalar(r.dim_of(x), I64) if whole else floats.scalar(r, x) for x in (e.lhs, e.rhs))
-        return r.compare(a, _DIRECTIONS[e.rel_op], b)
+        return a.op("compare", b, direction=_DIRECTIONS[e.rel_op])
 
     def ensure(self, e: sympy.Basic, message: str) -> None:
         """The run checks a condition of PyTorch's."""
@@ -136,28 +138,28 @@ class Data:
 
     # PyTorch's symbols
 
-    def item(self, x: Value, known: Any) -> Any:
+    def item(self, x: Array, known: Any) -> Any:
         """The only element of a tensor, which PyTorch knows as this: a symbol, or a number that it has to be."""
         r = self.r
-        x = r.reshape(x, ())
+        x = x.reshape(())
         if isinstance(known, (float, torch.SymFloat)):
-            value = r.convert(x, F64)
+            value = x.cast(F64)
             if isinstance(known, float) or not known.node.expr.is_Symbol:
                 r.unsupported("PyTorch knows what the number of data must be, which is not supported")
             self.floats[known.node.expr.name] = value
             return value
         e = known.node.expr if isinstance(known, (torch.SymInt, torch.SymBool)) else sympy.sympify(known)
-        value = r.convert(x, I64)
+        value = x.cast(I64)
         if isinstance(known, (bool, torch.SymBool)):  # of a symbol it is `Eq(u0, 1)`
             if isinstance(e, sympy.Eq) and e.lhs.is_Symbol and e.rhs == 1 and self.is_open(Dim.symbol(e.lhs.name)):
                 self.known[e.lhs.name] = self._symbol(value)
             else:
-                self.must(r.compare(x, "EQ", self.truth(e)), f"{r.describe()}: it is not {e}, as was said of it")
+                self.must(x == self.truth(e), f"{r.describe()}: it is not {e}, as was said of it")
             return x
         if e.is_Symbol and self.is_open(Dim.symbol(e.name)):
             self.known[e.name] = self.size(value, "a number of data") if _is_natural(known) else self.number(value)
         else:
-            equal = r.compare(value, "EQ", r.scalar(r.dim_of(e), I64))
+            equal = value == r.scalar(r.dim_of(e), I64)
             self.must(equal, f"{r.describe()}: it is not {e}, as was said of it")
         return r.dim_of(e)
 

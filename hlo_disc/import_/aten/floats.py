@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import sympy
 from torch.utils._sympy import functions
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.expr import F64, I64
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.aten import sizes
-from hlo_disc.import_.aten.tensors import F64, I64
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def scalar(r: AtenReader, e: sympy.Expr) -> Value:
+def scalar(r: AtenReader, e: sympy.Expr) -> Array:
     """A sympy expression as an f64 without axes. Raises UnsupportedOpError."""
     if e.is_number:
         return r.scalar(float(e), F64)
@@ -34,7 +34,7 @@ def scalar(r: AtenReader, e: sympy.Expr) -> Value:
     if e.is_Symbol or e.is_integer:
         return _integer(r, r.dim_of(e))
     if isinstance(e, functions.FloatPow) and e.args[1] == 0.5:
-        return r.op("sqrt", scalar(r, e.args[0]))
+        return scalar(r, e.args[0]).sqrt()
     name = type(e).__name__
     make = _FUNCTIONS.get(name)
     if make is None:
@@ -53,7 +53,7 @@ def rounded(e: sympy.Expr) -> list[sympy.Expr]:
     return [x for argument in e.args for x in rounded(argument)]
 
 
-def rounding(r: AtenReader, e: sympy.Expr) -> Value:
+def rounding(r: AtenReader, e: sympy.Expr) -> Array:
     """A float that is rounded, as an i64 without axes. Raises UnsupportedOpError where it may not be Python's."""
     (x,) = e.args
     is_log2 = isinstance(x, functions.OpaqueUnaryFn_log2) and isinstance(x.args[0], functions.ToFloat)
@@ -62,11 +62,11 @@ def rounding(r: AtenReader, e: sympy.Expr) -> Value:
         size = r.dim_of(x.args[0].args[0])
         r.require(size, ">=", ONE, "{0} has no logarithm", (size,))
         up = isinstance(e, functions.CeilToInt)
-        digits = r.op("count_leading_zeros", r.scalar(size - 1 if up else size, I64))
-        return r.op("subtract", r.scalar(64 if up else 63, I64), digits)
+        digits = r.scalar(size - 1 if up else size, I64).op("count_leading_zeros")
+        return r.scalar(64 if up else 63, I64) - digits
     if not (_is_root(x) or _is_exact(r, x)):
         raise UnsupportedOpError(f"the size {e} depends on how floats are rounded, and is not computed as Python does")
-    return r.convert(_ROUNDINGS[type(e)](r, scalar(r, x)), I64)
+    return _ROUNDINGS[type(e)](r, scalar(r, x)).cast(I64)
 
 
 def is_natural(e: sympy.Expr) -> bool:
@@ -94,7 +94,7 @@ def _is_root(e: sympy.Expr) -> bool:
     return isinstance(e, functions.FloatPow) and isinstance(e.args[0], functions.ToFloat) and e.args[1] == 0.5
 
 
-def _integer(r: AtenReader, size: Dim) -> Value:
+def _integer(r: AtenReader, size: Dim) -> Array:
     """In parts where 64 bits may not hold it."""
     if not is_long(size):
         return r.scalar(size, F64)
@@ -105,21 +105,21 @@ def _integer(r: AtenReader, size: Dim) -> Value:
     return _folded("add")(r, *terms)
 
 
-def _folded(name: str) -> Callable[..., Value]:
-    def fold(r: AtenReader, first: Value, *rest: Value) -> Value:
+def _folded(name: str) -> Callable[..., Array]:
+    def fold(r: AtenReader, first: Array, *rest: Array) -> Array:
         for x in rest:
-            first = r.op(name, first, x)
+            first = first.op(name, x)
         return first
 
     return fold
 
 
-def _op(name: str) -> Callable[..., Value]:
-    return lambda r, *operands: r.op(name, *operands)
+def _op(name: str) -> Callable[..., Array]:
+    return lambda r, x, *others: x.op(name, *others)
 
 
 # What makes a size of a float.
-_ROUNDINGS: dict[type[sympy.Expr], Callable[..., Value]] = {
+_ROUNDINGS: dict[type[sympy.Expr], Callable[..., Array]] = {
     functions.FloorToInt: _op("floor"),
     functions.CeilToInt: _op("ceil"),
     functions.TruncToInt: lambda r, x: x,  # as conversions do

@@ -36,7 +36,7 @@ from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.aten.imported import Imported, Interface
 from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
-from hlo_disc.import_.aten.tensors import Tensors
+from hlo_disc.import_.aten.tensors import Tensors, arrays_of, values_of
 from hlo_disc.import_.elements import ZERO
 
 _LONG = 8  # terms
@@ -166,6 +166,10 @@ class AtenReader(Tensors):
         """Whether PyTorch has made this of a symbol since it was read, for a formula asked: others have their graph."""
         made = {str(symbol): x for symbol, x in fake.fake_mode.shape_env.replacements.items()}
         return size is not other and str(size) in made and self.dim_of(made[str(size)]) is other
+
+    def call(self, module: GraphModule, arrays: Sequence[Any]) -> list[Any]:
+        """The results of a graph as `run` has them, as arrays."""
+        return arrays_of(self, self.run(module, values_of(arrays)))
 
     def run(self, module: GraphModule, args: Sequence[Any]) -> list[Any]:
         """The results of a graph that the current op calls with these values, at the sizes that it was traced for."""
@@ -379,10 +383,10 @@ class AtenReader(Tensors):
         several = isinstance(known, (tuple, list))
         self.outs = tuple(self.type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
         start = len(self.builder.ops)
-        args = [self.argument(x) for x in node.args]
-        kwargs = {key: self.argument(x) for key, x in node.kwargs.items()}
+        args = [arrays_of(self, self.argument(x)) for x in node.args]
+        kwargs = {key: arrays_of(self, self.argument(x)) for key, x in node.kwargs.items()}
         try:
-            result = handler(self, *args, **kwargs)
+            result = values_of(handler(self, *args, **kwargs))
         except HloDiscError:
             raise
         except Exception as error:
@@ -420,9 +424,9 @@ class AtenReader(Tensors):
     def _number(self, known: Any) -> Any:
         """Convert a number, which may be symbolic, from what PyTorch knows of it."""
         if isinstance(known, (bool, torch.SymBool)):
-            return known if isinstance(known, bool) else self.data.truth(known.node.expr.xreplace(self._negative))
+            return known if isinstance(known, bool) else self.data.truth(known.node.expr.xreplace(self._negative)).value
         if isinstance(known, torch.SymFloat):
-            return floats.scalar(self, known.node.expr)
+            return floats.scalar(self, known.node.expr).value
         size = self.dim(known)
         if self._has_data and self.data.is_open(size):
             self.unsupported(f"{size} is a number of data that nothing has said yet")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from hlo_disc.dynamic_hlo.expr import F64, I64
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.imported import ElementsOf, Result
-from hlo_disc.import_.aten.tensors import F64, I64
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def outputs_of(r: AtenReader, nodes: Sequence[Any]) -> tuple[Value, ...]:
         x = r.argument(node)
         if not isinstance(x, (Value, Dim, int, float)):
             r.unsupported(f"a result is {x!r}, which is no tensor and no number")
-        made.append(x if isinstance(x, Value) else r.scalar(x, F64 if isinstance(x, float) else I64))
+        made.append(x if isinstance(x, Value) else r.scalar(x, F64 if isinstance(x, float) else I64).value)
     return tuple(made)
 
 

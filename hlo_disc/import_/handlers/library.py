@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, part_dt
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.decode import flag, ints, text
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.config import config_of
@@ -99,14 +100,14 @@ def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:
     return r.emit("select", (spread, r.emit("select", (diagonal, one, zero)), factor))
 
 
-def _indices(r: Reader, matrix: Value) -> list[Value]:
+def _indices(r: Construction, matrix: Value) -> list[Value]:
     """The row and the column of every element."""
     axes = (matrix.rank - 2, matrix.rank - 1)
     return [r.emit("iota", shape=matrix.shape, dim=axis, dtype=np.dtype(np.int64)) for axis in axes]
 
 
 def call_library(
-    r: Reader,
+    r: Construction,
     target: str,
     config: Config,
     operands: Sequence[Value],
@@ -124,7 +125,7 @@ def call_library(
 
 
 def _emit(
-    r: Reader,
+    r: Construction,
     target: str,
     config: Config,
     operands: Sequence[Value],
@@ -149,7 +150,7 @@ def _emit(
     )
 
 
-def _transposed(r: Reader, x: Value, perm: Order) -> Value:
+def _transposed(r: Construction, x: Value, perm: Order) -> Value:
     return x if perm == tuple(range(x.rank)) else r.emit("transpose", (x,), perm=perm)
 
 
@@ -218,7 +219,7 @@ def _cholesky(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return cholesky_of(r, r.data(operands[0]), _flag(r, op, "lower"))
 
 
-def cholesky_of(r: Reader, given: Value, lower: bool) -> Value:
+def cholesky_of(r: Construction, given: Value, lower: bool) -> Value:
     """The factor with zeros in the other triangle; all NaN where the matrix is not positive definite, as XLA has it."""
     rows, columns = given.shape[-2:]
     r.equal(rows, columns, "rows and columns")
@@ -245,7 +246,7 @@ def _triangular_solve(r: Reader, op: ir.OpView, operands: list[Operand]) -> Valu
 
 
 def triangular_solve_of(
-    r: Reader, matrix: Value, other: Value, left: bool, lower: bool, unit: bool, transpose: str
+    r: Construction, matrix: Value, other: Value, left: bool, lower: bool, unit: bool, transpose: str
 ) -> Value:
     """Solve op(A) X = B, or X op(A) = B if not `left`, for a triangular `matrix` A and B = `other`.
 
@@ -279,7 +280,7 @@ def lapack_name(name: str, x: Value) -> str:
     return f"lapack_{_LAPACK_PREFIX[x.dtype.name]}{name}_ffi"
 
 
-def _widened(r: Reader, x: Value) -> Value:
+def _widened(r: Construction, x: Value) -> Value:
     """Types that LAPACK has not are computed in f32."""
     if x.dtype.name in _LAPACK_PREFIX:
         return x
@@ -288,11 +289,11 @@ def _widened(r: Reader, x: Value) -> Value:
     return r.emit("convert", (x,), dtype=np.dtype(np.float32))
 
 
-def _narrowed(r: Reader, x: Value, dtype: np.dtype) -> Value:
+def _narrowed(r: Construction, x: Value, dtype: np.dtype) -> Value:
     return x if x.dtype == dtype else r.emit("convert", (x,), dtype=dtype)
 
 
-def _filled(r: Reader, number: float, dtype: np.dtype, shape: Shape) -> Value:
+def _filled(r: Construction, number: float, dtype: np.dtype, shape: Shape) -> Value:
     scalar = r.constant(np.asarray(number).astype(dtype))
     return r.emit("broadcast", (scalar,), shape=shape, dims=()) if shape else scalar
 

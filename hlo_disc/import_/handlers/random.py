@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import A, Array, PlainMaker, where
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.passes.complex.reals import Real, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -58,48 +58,51 @@ def generate(r: Reader, state: Value, shape: Shape, dtype: np.dtype, by_threefry
         r.unsupported(f"a generator's state must be 2 or 3 numbers of 64 bits, not {state}")
     if dtype_class(dtype) in ("bool", "complex"):
         r.unsupported(f"random bits of type {dtype} have no meaning")
-    words = [Real(r.builder, r.element(state, i), r.location()) for i in range(state.shape[0].value)]
+    words = [_real(r, r.element(state, i)) for i in range(state.shape[0].value)]
     bits_of = _threefry_bits if by_threefry else philox_bits
     counter, bits = bits_of(r, words[0], words[1:], shape, 64 if bit_width(dtype) == 64 else 32)
     rows = [r.emit("reshape", (x.value,), shape=(ONE,)) for x in (words[0], *counter)]
     return r.emit("concatenate", rows, dim=0), _as(bits, dtype)
 
 
-def _as(bits: Real, dtype: np.dtype) -> Value:
+def _real(r: Reader, x: Value) -> Array:
+    return Array(PlainMaker(r.builder, r.location()), x)
+
+
+def _as(bits: Array, dtype: np.dtype) -> Value:
     """The low bits as elements of `dtype`."""
     width = bit_width(dtype)
     unsigned = np.dtype(getattr(ml_dtypes, f"uint{width}", f"uint{width}"))
-    if bits.value.dtype != unsigned:
-        bits = bits.op("convert", dtype=unsigned)
+    bits = bits.cast(unsigned)
     return (bits if unsigned == dtype else bits.op("bitcast_convert", dtype=dtype)).value
 
 
 # -------------------------------------------------------------------------------------------------- words and shapes
 
 
-def _spread(x: Real, shape: Shape) -> Real:
+def _spread(x: Array, shape: Shape) -> Array:
     """A scalar as a value of `shape`."""
-    return Real(x.b, x.b.op("broadcast", [x.value], x.loc, shape=shape, dims=()), x.loc) if shape else x
+    return x.emit("broadcast", shape=shape, dims=()) if shape else x
 
 
-def _scalar(x: Real, dim: Dim, dtype: np.dtype = U64) -> Real:
-    return Real(x.b, x.b.op("dim", [], x.loc, expr=dim, dtype=dtype), x.loc)
+def _scalar(x: Array, dim: Dim, dtype: np.dtype = U64) -> Array:
+    return x.of(x.r.emit("dim", expr=dim, dtype=dtype))
 
 
-def _iota(x: Real, shape: Shape, axis: int) -> Real:
-    return Real(x.b, x.b.op("iota", [], x.loc, shape=shape, dim=axis, dtype=U64), x.loc)
+def _iota(x: Array, shape: Shape, axis: int) -> Array:
+    return x.of(x.r.emit("iota", shape=shape, dim=axis, dtype=U64))
 
 
-def _halves(x: Real) -> tuple[Real, Real]:
+def halves(x: A) -> tuple[A, A]:
     """The low and the high 32 bits."""
-    return x.op("convert", dtype=U32), x.op("shift_right_logical", 32).op("convert", dtype=U32)
+    return x.cast(U32), (x >> 32).cast(U32)
 
 
-def _whole(low: Real, high: Real) -> Real:
-    return low.op("convert", dtype=U64) | (high.op("convert", dtype=U64) << 32)
+def whole(low: A, high: A) -> A:
+    return low.cast(U64) | (high.cast(U64) << 32)
 
 
-def _position(x: Real, shape: Shape) -> Real:
+def _position(x: Array, shape: Shape) -> Array:
     """The row-major number of each element."""
     position = _spread(x.like(0), shape)
     for axis, size in enumerate(shape):
@@ -110,34 +113,36 @@ def _position(x: Real, shape: Shape) -> Real:
 # ---------------------------------------------------------------------------------------------------------- Threefry
 
 
-def threefry(key: tuple[Real, Real], x: tuple[Real, Real]) -> tuple[Real, Real]:
+def threefry(key: tuple[A, A], x: tuple[A, A]) -> tuple[A, A]:
     """Two words of 32 bits from as many of a counter."""
-    ks = (*key, key[0].op("xor", key[1]).op("xor", _PARITY))
+    ks = (*key, key[0] ^ key[1] ^ _PARITY)
     a, b = x[0] + ks[0], x[1] + ks[1]
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
             a = a + b
-            b = ((b << distance) | b.op("shift_right_logical", 32 - distance)).op("xor", a)
+            b = ((b << distance) | (b >> (32 - distance))) ^ a
         a, b = a + ks[(group + 1) % 3], b + ks[(group + 2) % 3] + (group + 1)
     return a, b
 
 
-def _threefry_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, width: int) -> tuple[list[Real], Real]:
+def _threefry_bits(
+    r: Reader, key: Array, counter: Sequence[Array], shape: Shape, width: int
+) -> tuple[list[Array], Array]:
     """The new counter and the bits. Two words of 32 bits come from one counter."""
-    keys = tuple(_spread(k, shape) for k in _halves(key))
+    keys = tuple(_spread(k, shape) for k in halves(key))
     if width == 64:
         at, count, second = _position(key, shape), _scalar(key, dim_product(shape)), None
     else:
         at, count, second = _halved_positions(r, key, shape)
-    words = threefry(keys, _halves(_spread(counter[0], shape) + at))  # type: ignore[arg-type]
+    words = threefry(keys, halves(_spread(counter[0], shape) + at))  # type: ignore[arg-type]
     if width == 64:
-        bits = _whole(*words)
+        bits = whole(*words)
     else:
         bits = words[0] if second is None else where(second, words[1], words[0])
     return [counter[0] + count, *counter[1:]], bits
 
 
-def _halved_positions(r: Reader, like: Real, shape: Shape) -> tuple[Real, Real, Real | None]:
+def _halved_positions(r: Reader, like: Array, shape: Shape) -> tuple[Array, Array, Array | None]:
     """Where an element is in `shape` with one axis halved, how many elements that has, and which half is meant.
 
     The axis is the first of even size, else the first of the largest. What only a call knows is chosen there.
@@ -152,20 +157,20 @@ def _halved_positions(r: Reader, like: Real, shape: Shape) -> tuple[Real, Real, 
     return chosen
 
 
-def _halved_at(like: Real, shape: Shape, axis: int) -> tuple[Real, Real, Real]:
+def _halved_at(like: Array, shape: Shape, axis: int) -> tuple[Array, Array, Array]:
     half = (*shape[:axis], (shape[axis] + 1) // 2, *shape[axis + 1 :])
     position = _spread(like.like(0), shape)
     for a, size in enumerate(half):
         index = _iota(like, shape, a)
-        index = index.op("shift_right_logical", 1) if a == axis else index
+        index = index >> 1 if a == axis else index
         position = position * _spread(_scalar(like, size), shape) + index
     odd = (_iota(like, shape, axis) & 1) == 1
     return position, _scalar(like, dim_product(half)), odd
 
 
 def _choose(
-    r: Reader, like: Real, shape: Shape, axis: int, found: tuple[Real, Real, Real], rest: tuple[Real, Real, Real]
-) -> tuple[Real, Real, Real]:
+    r: Reader, like: Array, shape: Shape, axis: int, found: tuple[Array, Array, Array], rest: tuple[Array, Array, Array]
+) -> tuple[Array, Array, Array]:
     """`found` if `axis` is even, or all axes are odd and it is the largest; `rest` is the choice of later axes."""
     odd = [size % 2 for size in shape]
     if odd[axis] is ZERO:
@@ -184,19 +189,19 @@ def _choose(
 # ------------------------------------------------------------------------------------------------------------ Philox
 
 
-def philox(key: tuple[Real, Real], x: tuple[Real, ...]) -> tuple[Real, ...]:
+def philox(key: tuple[A, A], x: tuple[A, A, A, A]) -> tuple[A, A, A, A]:
     """Four words of 32 bits from as many of a counter."""
     for number in range(10):
         if number:
             key = key[0] + _WEYL[0], key[1] + _WEYL[1]
         (low0, high0), (low1, high1) = (
-            _halves(word.op("convert", dtype=U64) * m) for word, m in zip(x[::2], _MULTIPLIERS, strict=True)
+            halves(word.cast(U64) * m) for word, m in zip(x[::2], _MULTIPLIERS, strict=True)
         )
-        x = (high1.op("xor", x[1]).op("xor", key[0]), low1, high0.op("xor", x[3]).op("xor", key[1]), low0)
+        x = (high1 ^ x[1] ^ key[0], low1, high0 ^ x[3] ^ key[1], low0)
     return x
 
 
-def philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, width: int) -> tuple[list[Real], Real]:
+def philox_bits(r: Reader, key: Array, counter: Sequence[Array], shape: Shape, width: int) -> tuple[list[Array], Array]:
     """The new counter and the bits. One counter of 128 bits gives four words, and to elements in turn."""
     low, high = counter if len(counter) == 2 else (counter[0], key)  # a state of two is short of one: XLA takes the key
     count = dim_product(shape)
@@ -206,8 +211,8 @@ def philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, wid
     start = _spread(low, line)
     at = start + _iota(key, line, 0)
     carried = where(at < start, _spread(high + 1, line), _spread(high, line))
-    words = philox(tuple(_spread(k, line) for k in _halves(key)), (*_halves(at), *_halves(carried)))  # type: ignore[arg-type]
-    parts = words if width == 32 else (_whole(*words[:2]), _whole(*words[2:]))
+    words = philox(tuple(_spread(k, line) for k in halves(key)), (*halves(at), *halves(carried)))  # type: ignore[arg-type]
+    parts = words if width == 32 else (whole(*words[:2]), whole(*words[2:]))
     columns = [r.emit("reshape", (part.value,), shape=(blocks, ONE)) for part in parts]
     flat = r.emit("reshape", (r.emit("concatenate", columns, dim=1),), shape=(blocks * each,))
     if flat.shape[0] is not count:
@@ -215,7 +220,7 @@ def philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, wid
     bits = r.emit("reshape", (flat,), shape=shape)
     new_low = low + _scalar(key, blocks)
     new = [new_low, where(new_low < low, high + 1, high)][: len(counter)]
-    return new, Real(r.builder, bits, r.location())
+    return new, _real(r, bits)
 
 
 # ----------------------------------------------------------------------------------------------------- distributions
@@ -223,46 +228,46 @@ def philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, wid
 
 def _rng(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """StableHLO says nothing of the bits: they are those of Threefry, a key for every op of the module."""
-    a, b = (Real(r.builder, r.data(x), r.location()) for x in operands[:2])
+    a, b = (_real(r, r.data(x)) for x in operands[:2])
     shape = r.sizes(operands[2])
-    seed = Real(r.builder, r.constant(np.array(_SEED + len(r.builder.ops), U64)), r.location())
-    words = threefry(tuple(_spread(k, shape) for k in _halves(seed)), _halves(_position(seed, shape)))  # type: ignore[arg-type]
+    seed = _real(r, r.constant(np.array(_SEED + len(r.builder.ops), U64)))
+    words = threefry(tuple(_spread(k, shape) for k in halves(seed)), halves(_position(seed, shape)))  # type: ignore[arg-type]
     uniform = "NORMAL" not in str(op.attributes["rng_distribution"])
     return (_uniform if uniform else _normal)(words, a, b, shape).value
 
 
-def _unit(bits: Real, dtype: np.dtype) -> Real:
+def _unit(bits: Array, dtype: np.dtype) -> Array:
     """Numbers in [0, 1): as many leading bits as the significand has."""
     width, digits = (64, 53) if dtype == F64 else (32, 24)
-    return bits.op("shift_right_logical", width - digits).op("convert", dtype=dtype) * 2.0**-digits
+    return (bits >> width - digits).cast(dtype) * 2.0**-digits
 
 
-def _uniform(words: tuple[Real, Real], low: Real, high: Real, shape: Shape) -> Real:
+def _uniform(words: tuple[Array, Array], low: Array, high: Array, shape: Shape) -> Array:
     """Between two scalars, the second excluded."""
-    dtype = low.value.dtype
+    dtype = low.dtype
     if dtype == BOOL:
         return (words[0] & 1) == 1
     if is_integer(dtype):
-        span = (high - low).op("convert", dtype=np.dtype(np.int64)).op("bitcast_convert", dtype=U64)
-        offset = _whole(*words).op("remainder", _spread(span & ((1 << bit_width(dtype)) - 1), shape))
-        return offset.op("convert", dtype=dtype) + _spread(low, shape)
+        span = (high - low).cast(np.dtype(np.int64)).op("bitcast_convert", dtype=U64)
+        offset = whole(*words).op("remainder", _spread(span & ((1 << bit_width(dtype)) - 1), shape))
+        return offset.cast(dtype) + _spread(low, shape)
     wide = F64 if dtype == F64 else F32
-    unit = _unit(_whole(*words) if wide == F64 else words[0], wide)
-    low, high = (x if x.value.dtype == wide else x.op("convert", dtype=wide) for x in (low, high))
+    unit = _unit(whole(*words) if wide == F64 else words[0], wide)
+    low, high = (x.cast(wide) for x in (low, high))
     found = _spread(low, shape) + unit * _spread(high - low, shape)
-    return found if wide == dtype else found.op("convert", dtype=dtype)
+    return found.cast(dtype)
 
 
-def _normal(words: tuple[Real, Real], mean: Real, deviation: Real, shape: Shape) -> Real:
+def _normal(words: tuple[Array, Array], mean: Array, deviation: Array, shape: Shape) -> Array:
     """By the method of Box and Muller."""
-    dtype = mean.value.dtype
+    dtype = mean.dtype
     wide = F64 if dtype == F64 else F32
-    pair = (_whole(*words), _whole(*reversed(words))) if wide == F64 else words
+    pair = (whole(*words), whole(*reversed(words))) if wide == F64 else words
     first, second = (_unit(bits, wide) for bits in pair)
-    unit = (-2 * (1 - first).op("log")).op("sqrt") * (second * (2 * math.pi)).op("cosine")
-    mean, deviation = (x if x.value.dtype == wide else x.op("convert", dtype=wide) for x in (mean, deviation))
+    unit = (-2 * (1 - first).log()).sqrt() * (second * (2 * math.pi)).op("cosine")
+    mean, deviation = (x.cast(wide) for x in (mean, deviation))
     found = unit * _spread(deviation, shape) + _spread(mean, shape)
-    return found if wide == dtype else found.op("convert", dtype=dtype)
+    return found.cast(dtype)
 
 
 HANDLERS: dict[str, Handler] = {

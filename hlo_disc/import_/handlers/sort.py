@@ -11,6 +11,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.decode import integer, ints
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.handlers.gather import scalar_body
@@ -34,7 +35,7 @@ def _sort(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
 
 
 def make_sort(
-    r: Reader, xs: Sequence[Value], body: Region, captured: Sequence[Value], dim: int, stable: bool
+    r: Construction, xs: Sequence[Value], body: Region, captured: Sequence[Value], dim: int, stable: bool
 ) -> Sequence[Value]:
     """Operands sorted along an axis by a region, and what it captures."""
     r.same_shape(xs)
@@ -42,7 +43,7 @@ def make_sort(
     return r.builder.multi("sort", (*xs, *captured), r.location(), **attrs)
 
 
-def first_operand_order(r: Reader, xs: Sequence[Value], descending: bool = False) -> Region:
+def first_operand_order(r: Construction, xs: Sequence[Value], descending: bool = False) -> Region:
     """The region by which operands are sorted together, in the total order of the first."""
     types = [(x.dtype, ()) for x in xs for _ in range(2)]
     direction = "GT" if descending else "LT"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.handlers.arrays import array
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader

@@ -2,99 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.expr import F32, I32, where
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.formulas.boxes import suppressed
+from hlo_disc.import_.handlers.arrays import Array, array, iota
 from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I32, Array, array, filled, iota, size_scalar, where
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.shapes import array_1d
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
-
-
-def _shared(boxes: Array, box: Array) -> Array:
-    """The part that each box of a group shares with one, of what both cover; a box is two opposite corners."""
-
-    def sides(x: Array) -> tuple[list[Array], list[Array]]:
-        corners = [x.slice(2, i, i + 1).reshape(x.shape[:2]) for i in range(4)]
-        return [a.minimum(b) for a, b in zip(corners, corners[2:], strict=False)], [
-            a.maximum(b) for a, b in zip(corners, corners[2:], strict=False)
-        ]
-
-    (low, high), (own_low, own_high) = sides(boxes), sides(box)
-    area, own = ((b[0] - a[0]) * (b[1] - a[1]) for a, b in ((low, high), (own_low, own_high)))
-    height, width = ((high[i].minimum(own_high[i]) - low[i].maximum(own_low[i])).maximum(0) for i in range(2))
-    both = height * width
-    return where((area <= 0) | (own <= 0), both.like(0), both / (area + own - both))
-
-
-class Kept(NamedTuple):
-    """The boxes kept of each group: how many, which, in the order of their scores, and the scores; 0 behind them."""
-
-    number: Array
-    chosen: Array
-    scores: Array
-
-
-def _kept(
-    r: Reader, boxes: Array, scores: Array, most: Dim, limit: Array, overlap: Array, least: Array, spread: Array | None
-) -> Kept:
-    """The best boxes of each group first, and of equal ones the first, without those that overlap with a better one.
-
-    Where boxes fade next to those that are kept, one that has faded since it was last looked at has to wait again.
-
-    Args:
-        boxes: (groups, boxes, 4).
-        scores: (groups, boxes).
-        most: how many the results have place for.
-        limit: how many are kept at most.
-        overlap: the part that two boxes may share.
-        least: the score that a box has to exceed.
-        spread: how slowly boxes fade; 0 for boxes that do not.
-    """
-    groups, n = scores.shape
-    place = iota(r, (groups, n), 1, I32)
-    slot = iota(r, (groups, most), 1, I32)
-
-    def body(count: Array, left: Array, score: Array, fading: Array, chosen: Array, values: Array) -> list[Array]:
-        candidates = where(left, score, -np.inf)
-        best = candidates.reduce("max", [1], keep=True)
-        at = where(left & candidates.equal(best), place, np.iinfo(np.int32).max).reduce("min", [1], keep=True)
-        mine = place.equal(at)
-        now = best * where(mine, fading, 0).sum([1], keep=True)
-        takes = now.equal(best)
-        box = where(mine.expand(2), boxes, 0).sum([1], keep=True)
-        shared = _shared(boxes, box)
-        fits = shared <= overlap
-        if spread is not None:
-            fits = fits | (spread > 0)
-            weight = where(takes & (spread > 0), (shared * shared * -0.5 / spread).exp(), 1)
-            fading = where(mine, 1, fading * weight)
-        left = left & where(mine, ~takes & (now > least), fits | ~takes)
-        here = slot.equal(count) & takes
-        score = where(mine, now, score)
-        count = count + takes.cast(I32)
-        chosen, values = where(here, at, chosen), where(here, best, values)
-        return [count, left & (count < limit), score, fading, chosen, values]
-
-    start = [
-        filled(r, 0, I32, (groups, ONE)),
-        (scores > least) & (limit > 0),
-        scores,
-        filled(r, 1, scores.dtype, scores.shape),
-        filled(r, 0, I32, (groups, most)),
-        filled(r, 0, scores.dtype, (groups, most)),
-    ]
-    count, _, _, _, chosen, values = loop(r, lambda _, left, *__: left.reduce("or", [0, 1]), body, start)
-    return Kept(count.reshape((groups,)), chosen, values)
 
 
 def _scalar(r: Reader, x: Operand) -> Array:
@@ -108,7 +31,7 @@ def _one_picture(r: Reader, op: Any, operands: list[Operand]) -> Result:
     (most,) = r.sizes(array_1d(r, operands[2]))
     overlap, least = (array(r, x).cast(scores.dtype) for x in operands[3:5])
     spread = array(r, operands[5]).cast(scores.dtype) if len(operands) > 5 else None
-    kept = _kept(r, boxes, scores, most, _scalar(r, operands[2]), overlap, least, spread)
+    kept = suppressed(boxes, scores, most, _scalar(r, operands[2]), overlap, least, spread)
     chosen, values, count = kept.chosen.reshape((most,)), kept.scores.reshape((most,)), kept.number
     if not op.attributes.get("pad_to_max_output_size", False):
         (size,) = r.sizes(count.value)
@@ -131,20 +54,18 @@ def _pictures(r: Reader, op: Any, operands: list[Operand]) -> Result:
     r.equal(each, classes, "the classes that boxes are for and those of the scores")
     boxes = boxes.broadcast((batch, n, classes, boxes.shape[3])).transpose((0, 2, 1, 3))
     groups = batch * classes
-    kept = _kept(
-        r,
+    kept = suppressed(
         boxes.reshape((groups, n, boxes.shape[3])),
         scores.transpose((0, 2, 1)).reshape((groups, n)),
         most,
         _scalar(r, operands[2]),
         overlap,
         least,
-        None,
     )
     slots = (batch, classes, most)
     there = iota(r, slots, 2, I32) < kept.number.reshape((batch, classes, ONE))
     own_class = iota(r, slots, 1, I32)
-    which = own_class * size_scalar(r, n, I32) + kept.chosen.reshape(slots)
+    which = own_class * n + kept.chosen.reshape(slots)
     ranked = where(there, kept.scores.reshape(slots), -np.inf)
     flat = (batch, classes * most)
     size = scalar.minimum(total, per_class * classes) if op.attributes.get("pad_per_class", False) else total

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, raw_dim, with_captures
+from hlo_disc.dynamic_hlo.expr import I64
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO, Compare, conjuncts
+from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.control import make_while
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
 from hlo_disc.import_.symbols import Bindings, Input, parse_constraints
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar
 from hlo_disc.import_.tensorflow.branches import Kept, Optionals, choose, of_branch
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if known is not None:
         return _branch(r, names, bool(known), rest)
     index = array(r, condition)
-    index = index if index.dtype == np.bool_ else index.differs(0)
+    index = index if index.dtype == np.bool_ else index != 0
     if any(isinstance(x, Reserved) and x.length is ZERO for x in rest):
         r.unsupported(_GROWS)
     return choose(r, index.cast(np.int32).value, names, rest)
@@ -242,23 +243,6 @@ def _stand_in(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if sizes is None or None in sizes:
         r.unsupported("a result of unknown size that a branch has not")
     return filled(r, 0, op.results[0].type.dtype, tuple(map(Dim.const, sizes))).value
-
-
-def loop(
-    r: Reader, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
-) -> list[Array]:
-    """A loop that a handler writes: functions of the carried arrays."""
-
-    def region(function: Callable[..., Any]) -> Any:
-        inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
-        with r.inside():
-            found = function(*(Array(r, x) for x in inputs))
-            results = [found] if isinstance(found, Array) else found
-            return isolated(inputs, r.builder.ops, [x.value for x in results])
-
-    (cond, body), captured = with_captures([region(test), region(step)], len(initial))
-    values = (*(x.value for x in initial), *captured)
-    return [Array(r, x) for x in r.emit_all("while", values, cond=cond, body=body, carried=len(initial))]
 
 
 # --------------------------------------------------------------------------------------------------------------- lists
@@ -376,7 +360,7 @@ def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """All tensors of a list one behind the other, and how long each is."""
     x = array(r, operands[0])
     count, size, *rest = x.shape
-    lengths = size_scalar(r, size, I64).broadcast((count,))
+    lengths = filled(r, size, I64).broadcast((count,))
     return [x.reshape((count * size, *rest)).value, lengths.value]
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.import_.formulas.loops import loop
+from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, together, where
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.elementwise import chlo
 from hlo_disc.import_.tensorflow.random import F64, RESERVED, U64, block, distributions, seeded, unit
 from hlo_disc.import_.tensorflow.shapes import result_dtype
@@ -91,7 +92,7 @@ def _poisson(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
     def attempt(u: Array, v: Array) -> tuple[Array, Array]:
         u = u - 0.5
-        edge = 0.5 - u.abs()
+        edge = 0.5 - abs(u)
         k = ((2 * a / edge + b) * u + rate + 0.43).op("floor")
         inside = (edge >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
         out = (k < 0) | ((edge < 0.013) & (v > edge))
@@ -100,7 +101,7 @@ def _poisson(r: Reader, op: Any, operands: list[Operand]) -> Result:
         return k, (k <= most) & (inside | (~out & (s <= t)))
 
     method = Method(rate < 10, 1, lambda product, u: product * u, lambda product: product <= last, attempt)
-    endless = rate.equal(np.inf)
+    endless = rate == np.inf
     infinity = np.inf if dtype.kind == "f" else 0  # as numbers in C++ have it
     made = where(endless, infinity, _drawn(r, operands, sample * RESERVED, ~endless, method))
     return made.cast(dtype).reshape(shape).value
@@ -129,7 +130,7 @@ def _binomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
     def attempt(u: Array, v: Array) -> tuple[Array, Array]:
         u = u - 0.5
-        edge = 0.5 - u.abs()
+        edge = 0.5 - abs(u)
         k = ((2 * a / edge + b) * u + n * p + 0.5).op("floor")
         inside = (edge >= 0.07) & (v <= 0.92 - 4.2 / b)
         s = (v * ((5.1 / b + 2.83) * deviation) / (a / (edge * edge) + b)).log()
@@ -145,8 +146,8 @@ def _binomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
     method = Method(few, 0, trials, lambda reached: reached > n, attempt)
     never, always = (n <= 0) | (chances <= 0), chances >= 1
     start = sample * where(few, sample.like(42), sample.like(RESERVED))
-    made = _drawn(r, operands, start, ~(never | always) & chances.equal(chances), method)
-    made = where(chances.equal(chances), where(often, n - made, made), np.nan)
+    made = _drawn(r, operands, start, ~(never | always) & (chances == chances), method)
+    made = where(chances == chances, where(often, n - made, made), np.nan)
     made = where(never, 0, where(always, n, made))
     return made.cast(result_dtype(op)).reshape(shape).value
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.expr import F32, I64, where
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
@@ -29,18 +30,18 @@ class Crops:
         places = []
         for axis, (n, m) in enumerate(zip(image[1:3], shape[1:], strict=True)):
             low, high = (boxes.slice(1, axis + i, axis + i + 1) for i in (0, 2))
-            last = size_scalar(r, n - 1, F32)
+            last = filled(r, n - 1, F32)
             at = iota(r, (shape[0], m), 1, "int32").cast(F32)
             if m.is_const and m.value == 1:
                 place, far = (low + high) * 0.5 * last + at, last * 0.5 + at * 0
             else:
-                each = last / size_scalar(r, m - 1, F32)
+                each = last / (m - 1)
                 place, far = low * last + at * ((high - low) * each), at * each
             places.append(self._spread(place, axis))
             self.shares.append((self._spread(last - far, axis), self._spread(far, axis)))
         y, x = places
-        inside = (y >= 0) & (y <= size_scalar(r, image[1] - 1, F32)) & (x >= 0)
-        self.inside = inside & (x <= size_scalar(r, image[2] - 1, F32))
+        inside = (y >= 0) & (y <= image[1] - 1) & (x >= 0)
+        self.inside = inside & (x <= image[2] - 1)
         self.top, self.bottom, self.left, self.right = y.op("floor"), y.op("ceil"), x.op("floor"), x.op("ceil")
         self.down, self.across = y - self.top, x - self.left
 
@@ -57,7 +58,7 @@ class Crops:
         parts = [self.batch]
         for place, n in ((row, self.image[1]), (column, self.image[2])):
             whole = place.cast(I64)
-            parts.append(whole.maximum(0).minimum(size_scalar(self.r, n - 1, I64)).expand(3))
+            parts.append(whole.maximum(0).minimum(n - 1).expand(3))
         return joined(parts, 3)
 
     def pixels(self, image: Array) -> list[Array]:
@@ -87,7 +88,7 @@ def _crops(r: Reader, op: Any, operands: list[Operand]) -> Result:
     upper, lower = a + (b - a) * across, c + (d - c) * across
     made = upper + (lower - upper) * down
     outside = op.attributes.get("extrapolation_value", 0.0)
-    return where(crops.over(crops.inside, image.shape[3]), made, made.like(outside)).value
+    return where(crops.over(crops.inside, image.shape[3]), made, outside).value
 
 
 def _image_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:

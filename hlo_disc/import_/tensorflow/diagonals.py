@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.expr import I64, where
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, iota, size_scalar, where
 from hlo_disc.import_.tensorflow.shapes import ints
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 
-def on_diagonal(r: Reader, shape: Shape) -> Array:
+def on_diagonal(r: Construction, shape: Shape) -> Array:
     """Where the last two indices are equal."""
-    return iota(r, shape, len(shape) - 2).equal(iota(r, shape, len(shape) - 1))
+    return iota(r, shape, len(shape) - 2) == iota(r, shape, len(shape) - 1)
 
 
-def diagonal(x: Array) -> Array:
+def diagonal(r: Reader, x: Array) -> Array:
     """The elements with two equal last indices."""
-    r, scalar = x.r, x.r.evaluator.scalar
-    n = scalar.minimum(*x.shape[-2:])
+    n = r.evaluator.scalar.minimum(*x.shape[-2:])
     square = x.slice(x.rank - 2, ZERO, n).slice(x.rank - 1, ZERO, n)
-    zero = square.like(0)
-    return where(on_diagonal(r, square.shape), square, zero).sum([x.rank - 1])
+    return where(on_diagonal(r, square.shape), square, 0).sum([x.rank - 1])
 
 
 class Band:
@@ -56,9 +56,9 @@ class Band:
 
     def start(self, d: Array, rows: Dim, columns: Dim) -> tuple[Array, Array]:
         """For numbers of diagonals their lengths, and where each begins in its row."""
-        height, width = (size_scalar(self.r, n, I64) for n in (rows, columns))
+        height, width = (filled(self.r, n, I64) for n in (rows, columns))
         length = (height + d.minimum(0)).minimum(width - d.maximum(0))
-        most = size_scalar(self.r, self.longest(rows, columns), I64)
+        most = filled(self.r, self.longest(rows, columns), I64)
         left = (d >= 0) & self.left_upper | (d <= 0) & self.left_lower
         return length, where(left, 0, most - length)
 
@@ -75,7 +75,7 @@ class Band:
         length, start = self.start(d, rows, columns)
         place = iota(self.r, wide, 1, I64) - start
         inside = (place >= 0) & (place < length)
-        at = (place - d.minimum(0)) * size_scalar(self.r, columns, I64) + place + d.maximum(0)
+        at = (place - d.minimum(0)) * columns + place + d.maximum(0)
         flat = x.reshape((*batch, rows * columns))
         made = where(inside, flat.take(where(inside, at, 0), flat.rank - 1), padding)
         return made.reshape((*batch, *self.shape(rows, columns)))
@@ -91,7 +91,7 @@ class Band:
         d = column - row
         inside = (d >= self.low) & (d <= self.high)
         _, start = self.start(d, rows, columns)
-        at = (self.high - d) * size_scalar(self.r, own[-1], I64) + row.minimum(column) + start
+        at = (self.high - d) * own[-1] + row.minimum(column) + start
         flat = diagonals.reshape((*batch, dim_product(own)))
         return where(inside, flat.take(where(inside, at, 0), flat.rank - 1), rest)
 
@@ -117,7 +117,7 @@ def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _diag_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, band = array(r, operands[0]), Band(r, op, operands, 1)
     if band.is_main:
-        return diagonal(x).value
+        return diagonal(r, x).value
     return band.taken(x, array(r, operands[2])).value
 
 
@@ -137,7 +137,7 @@ def _trace_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     half = x.rank // 2
     n = dim_product(x.shape[:half])
-    return diagonal(x.reshape((n, n))).reshape(x.shape[:half]).value
+    return diagonal(r, x.reshape((n, n))).reshape(x.shape[:half]).value
 
 
 HANDLERS: dict[str, Handler] = {

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.ir.dtypes import element_type
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ZERO, Element, Elements
+from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
+from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Token
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, size_scalar, together, where
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
 from hlo_disc.mlir import ir
 
@@ -88,24 +91,8 @@ def _applied(name: str, *xs: Array) -> Array:
 # ----------------------------------------------------------------------------------------------------------- formulas
 
 
-def floor_div(x: Array, y: Array) -> Array:
-    x, y = together([x, y])
-    if x.dtype.kind == "f":
-        return (x / y).op("floor")
-    quotient = x / y
-    if x.dtype.kind == "u":
-        return quotient
-    inexact = (quotient * y).differs(x) & (x < 0).op("xor", y < 0)
-    return where(inexact, quotient - 1, quotient)
-
-
-def floor_mod(x: Array, y: Array) -> Array:
-    x, y = together([x, y])
-    rest = x.op("remainder", y)
-    if x.dtype.kind == "u":
-        return rest
-    wrong = rest.differs(0) & (rest < 0).op("xor", y < 0)
-    return where(wrong, rest + y, rest)
+def _floor_quotient(x: Array, y: Array) -> Array:
+    return (x / y).op("floor") if dtype_class(x.dtype) == "float" else floor_quotient(x, y)
 
 
 def no_nan(function: Formula) -> Formula:
@@ -113,8 +100,8 @@ def no_nan(function: Formula) -> Formula:
 
     def apply(x: Array, y: Array) -> Array:
         x, y = together([x, y])
-        zero = y.equal(0)
-        return where(zero, 0 * y.like(0), function(x, where(zero, y.like(1), y)))
+        zero = y == 0
+        return where(zero, 0 * y.like(0), function(x, where(zero, 1, y)))
 
     return apply
 
@@ -124,13 +111,13 @@ def xlog(function: Formula) -> Formula:
 
     def apply(x: Array, y: Array) -> Array:
         x, y = together([x, y])
-        return where(x.equal(0), x.like(0), x * function(y))
+        return where(x == 0, 0, x * function(y))
 
     return apply
 
 
 def softplus(x: Array) -> Array:
-    return x.maximum(0) + (-x.abs()).exp().op("log_plus_one")
+    return x.maximum(0) + (-abs(x)).exp().op("log_plus_one")
 
 
 def elu(x: Array) -> Array:
@@ -164,7 +151,7 @@ def on_cuts(name: str, part: str, reflected: Callable[[Array], Array]) -> Formul
             return made
         side = x.emit(part)
         bits = np.dtype(f"i{side.dtype.itemsize}")
-        is_negative = side.emit("bitcast_convert", dtype=bits).equal(np.iinfo(bits).min)
+        is_negative = side.emit("bitcast_convert", dtype=bits) == np.iinfo(bits).min
         return where(is_negative, reflected(made), made)
 
     return apply
@@ -180,27 +167,19 @@ def _leaky_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(x > 0, dy, dy * op.attributes.get("alpha", 0.2)).value
 
 
-def bit_not(x: Array) -> Array:
-    return ~x
-
-
-def right_shift(x: Array, y: Array) -> Array:
-    return x.op("shift_right_logical" if x.dtype.kind == "u" else "shift_right_arithmetic", y)
-
-
 def sign(x: Array) -> Array:
-    return where(x > 0, x.like(1), where(x.equal(0), x, x.like(0))) if x.dtype.kind == "u" else x.op("sign")
+    return where(x > 0, 1, where(x == 0, x, 0)) if x.dtype.kind == "u" else x.op("sign")
 
 
 def approximately(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, y = (array(r, o) for o in operands)
-    return ((x - y).abs() < op.attributes.get("tolerance", 1e-5)).value
+    return (abs(x - y) < op.attributes.get("tolerance", 1e-5)).value
 
 
 def _cast(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, dtype = array(r, operands[0]), op.results[0].type.dtype
     if dtype == np.bool_ and x.dtype != np.bool_:
-        return x.differs(0).value
+        return (x != 0).value
     return x.cast(dtype).value
 
 
@@ -254,8 +233,8 @@ def _truth_of(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Test whether a scalar is not 0, or whether a tensor has any elements."""
     x = array(r, operands[0])
     if not x.rank:
-        return (x if x.dtype == np.bool_ else x.differs(0)).value
-    return size_scalar(r, dim_product(x.shape), np.int64).differs(0).value
+        return (x if x.dtype == np.bool_ else x != 0).value
+    return (filled(r, dim_product(x.shape), np.int64) != 0).value
 
 
 def _like(number: int) -> Handler:
@@ -327,16 +306,16 @@ _FORMULAS: dict[str, Formula] = {
     "DivNoNan": no_nan(lambda x, y: x / y),
     "Elu": elu,
     "EluGrad": lambda dy, y: where(y < 0, dy * (y + 1), dy),
-    "FloorDiv": floor_div,
-    "FloorMod": floor_mod,
+    "FloorDiv": _floor_quotient,
+    "FloorMod": floor_remainder,
     "Imag": lambda x: x.emit("imag"),
     "Inv": lambda x: 1 / x,
     "InvGrad": lambda y, dy: -dy * y * y,
-    "Invert": bit_not,
-    "IsInf": lambda x: x.abs().equal(np.inf),
-    "IsNan": lambda x: x.differs(x),
+    "Invert": operator.invert,
+    "IsInf": lambda x: abs(x) == np.inf,
+    "IsNan": lambda x: x != x,
     "L2Loss": lambda x: (x * x).sum(range(x.rank)) / 2,
-    "MulNoNan": lambda x, y: where(y.equal(0), (x * y).like(0), x * y),
+    "MulNoNan": lambda x, y: where(y == 0, 0, x * y),
     "Ndtri": ndtri,
     "PopulationCount": lambda x: x.op("popcnt").cast(np.uint8),
     "Real": lambda x: x.emit("real"),
@@ -344,9 +323,9 @@ _FORMULAS: dict[str, Formula] = {
     "ReciprocalGrad": lambda y, dy: -dy * y * y,
     "Relu": lambda x: x.maximum(0),
     "Relu6": relu6,
-    "Relu6Grad": lambda dy, x: where((x > 0) & (x < 6), dy, dy.like(0)),
-    "ReluGrad": lambda dy, x: where(x > 0, dy, dy.like(0)),
-    "RightShift": right_shift,
+    "Relu6Grad": lambda dy, x: where((x > 0) & (x < 6), dy, 0),
+    "ReluGrad": lambda dy, x: where(x > 0, dy, 0),
+    "RightShift": operator.rshift,
     "RsqrtGrad": lambda y, dy: dy * y * y * y * -0.5,
     "Selu": selu,
     "SeluGrad": lambda dy, y: where(y < 0, dy * (y + SELU_SCALE * SELU_ALPHA), dy * SELU_SCALE),
@@ -354,8 +333,8 @@ _FORMULAS: dict[str, Formula] = {
     "Sign": sign,
     "Softplus": softplus,
     "SoftplusGrad": lambda dy, x: dy * x.op("logistic"),
-    "Softsign": lambda x: x / (x.abs() + 1),
-    "SoftsignGrad": lambda dy, x: dy / ((x.abs() + 1) * (x.abs() + 1)),
+    "Softsign": lambda x: x / (abs(x) + 1),
+    "SoftsignGrad": lambda dy, x: dy / ((abs(x) + 1) * (abs(x) + 1)),
     "SqrtGrad": lambda y, dy: dy * 0.5 / y,
     "Square": lambda x: x * x,
     "SquaredDifference": lambda x, y: (x - y) * (x - y).conj(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,9 +11,9 @@ import jax.numpy as jnp
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -32,9 +33,13 @@ def _matrix(r: Reader, x: Operand) -> Value:
     return value
 
 
+def _traced(r: Reader, fn: Callable[..., Any], *values: Value) -> list[Value]:
+    return [x.value for x in traced(r, fn, *(Array(r, x) for x in values))]
+
+
 def _qr(r: Reader, op: Any, operands: list[Operand]) -> Result:
     full = op.attributes.get("full_matrices", False)
-    return traced(r, lambda a: lax.qr(a, full_matrices=full), _matrix(r, operands[0]))
+    return _traced(r, lambda a: lax.qr(a, full_matrices=full), _matrix(r, operands[0]))
 
 
 def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -42,7 +47,7 @@ def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = _matrix(r, operands[0])
     full = op.name == "tf.XlaSvd" or op.attributes.get("full_matrices", False)
     if not op.attributes.get("compute_uv", True):
-        (values,) = traced(r, lambda a: lax.svd(a, compute_uv=False), x)
+        (values,) = _traced(r, lambda a: lax.svd(a, compute_uv=False), x)
         none = filled(r, 0, x.dtype, (ZERO,)).value
         return [values, none, none]
 
@@ -50,7 +55,7 @@ def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
         u, s, vh = lax.svd(a, full_matrices=full)
         return s, u, _adjoint(vh)
 
-    return traced(r, fn, x)
+    return _traced(r, fn, x)
 
 
 def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -62,7 +67,7 @@ def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
         vectors, values = lax.eigh(a, lower=op.attributes.get("lower", True), symmetrize_input=False)
         return values.astype(a.dtype), vectors
 
-    values, vectors = traced(r, fn, x)
+    values, vectors = _traced(r, fn, x)
     return [values, vectors if op.attributes.get("compute_v", True) else filled(r, 0, x.dtype, (ZERO,)).value]
 
 
@@ -71,7 +76,7 @@ def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
     both = op.attributes.get("compute_v", True)
-    made = traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
+    made = _traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
     return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
 
 
@@ -91,7 +96,7 @@ def _square_root(r: Reader, op: Any, operands: list[Operand]) -> Result:
         negative = ((values.imag == 0) & (values.real < 0)).any(-1)
         return jnp.where(negative[..., None, None], jnp.nan, root.real)
 
-    return traced(r, fn, x)
+    return _traced(r, fn, x)
 
 
 def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -109,7 +114,7 @@ def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
         upper, lower = jnp.where(place == n - 1, 0, upper), jnp.where(place == 0, 0, lower)
         return lax.tridiagonal_solve(lower, main, upper, b)
 
-    return traced(r, fn, diagonals.value, rhs.value)
+    return _traced(r, fn, diagonals.value, rhs.value)
 
 
 def _tridiagonal_product(r: Reader, op: Any, operands: list[Operand]) -> Result:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.import_.handlers.arrays import Array, array
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import folding
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _new_axes(op: Any) -> np.ndarray:
 def _axes(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     table = Array(r, r.constant(_new_axes(op).astype(x.dtype)))
-    return table.take(where(x < 0, x + size_scalar(r, table.shape[0], x.dtype), x), 0).value
+    return table.take(where(x < 0, x + table.shape[0], x), 0).value
 
 
 def _axes_known(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.import_.formulas.loops import loop
+from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import BOOL, Array, array, filled, where
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.random import F64, RESERVED, U64, block, distributions, normal_pair, philox_only, unit
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
@@ -36,7 +37,7 @@ def _gamma(r: Reader, op: Any, operands: list[Operand]) -> Result:
     kind, sample = distributions(r, shape, given)
     line, start = kind.shape, sample * RESERVED
     alpha = given.cast(F64).reshape((dim_product(given.shape),)).take(kind, 0)
-    small, is_one = alpha < 1, alpha.equal(1)
+    small, is_one = alpha < 1, alpha == 1
     d = alpha + where(small, alpha.like(2 / 3), alpha.like(-1 / 3))
     c = 1 / 3 / d.sqrt()
 
@@ -44,7 +45,7 @@ def _gamma(r: Reader, op: Any, operands: list[Operand]) -> Result:
         """A number where one is needed, from a block of its own where none is left."""
         words = block(r, operands, start + used, F64)
         fresh = normal_pair(*words) if normal else [unit(x, F64) for x in words]
-        fetched = needed & of.left.equal(0)
+        fetched = needed & (of.left == 0)
         first, second = (where(fetched, new, old) for new, old in zip(fresh, of[:2], strict=True))
         left = where(fetched, 2, of.left) - needed.cast(np.int32)
         return where(left > 0, second, first), Drawn(first, second, left), used + fetched.cast(U64)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.shapes import Bundle
-from hlo_disc.import_.tensorflow.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader

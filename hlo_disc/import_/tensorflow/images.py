@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import F32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.formulas.images import KEYS, STEEP, cubic_taps, weighed
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, iota, joined, size_scalar, where
-from hlo_disc.import_.tensorflow.resampling import weighed
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ def _scale(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
     """Elements of the input for one of the output."""
     if op.attributes.get("align_corners", False):
         steps = r.evaluator.scalar.maximum(m - 1, Dim.const(1))
-        aligned = size_scalar(r, n - 1, F32) / size_scalar(r, steps, F32)
-        plain = size_scalar(r, n, F32) / size_scalar(r, m, F32)
-        return where(size_scalar(r, m, I64) > 1, aligned, plain)
-    return size_scalar(r, n, F32) / size_scalar(r, m, F32)
+        aligned = filled(r, n - 1, F32) / steps
+        plain = filled(r, n, F32) / m
+        return where(filled(r, m, I64) > 1, aligned, plain)
+    return filled(r, n, F32) / m
 
 
 def _places(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
@@ -36,7 +37,7 @@ def _places(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
 
 
 def _bounded(at: Array, n: Dim) -> Array:
-    return at.maximum(0).minimum(size_scalar(at.r, n - 1, at.dtype))
+    return at.maximum(0).minimum(n - 1)
 
 
 def _bilinear(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -72,29 +73,25 @@ def _nearest(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _taps(r: Reader, op: Any, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
     """Four pixels for each new one, and their weights.
 
-    By Keys' kernel: with pixels in their middle it is a = -1/2, renormalised at the edges; else a = -3/4.
+    With pixels in their middle weights are renormalised at the edges.
     """
     half = op.attributes.get("half_pixel_centers", False)
-    a = -0.5 if half else -0.75
     place = _places(r, op, n, m)
     base = place.op("floor")
     # weights come from a table of 1024 steps
     delta = ((place - base) * 1024).op("round_nearest_even") / 1024
     taps, total = [], None
-    for k, distance in ((-1, delta + 1), (0, delta), (1, 1 - delta), (2, 2 - delta)):
-        near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
-        far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
-        weight = near if k in (0, 1) else far
+    for k, weight in cubic_taps(delta, KEYS if half else STEEP):
         at = base.cast(I64) + k
         inside = _bounded(at, n)
         if half:
-            weight = where(at.equal(inside), weight, weight.like(0))
+            weight = where(at == inside, weight, 0)
         total = weight if total is None else total + weight
         taps.append((inside, weight))
     assert total is not None
     if not half:
         return taps
-    return [(at, where(total.abs() < 1000 * np.finfo(np.float32).tiny, w, w / total)) for at, w in taps]
+    return [(at, where(abs(total) < 1000 * np.finfo(np.float32).tiny, w, w / total)) for at, w in taps]
 
 
 def _bicubic(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -116,7 +113,7 @@ def _bicubic_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         shape = (dy.shape[axis], image.shape[axis])
         column = iota(r, shape, 1, I64)
         first, *rest = (
-            where(column.equal(at.broadcast(shape, (0,))), weight.broadcast(shape, (0,)), 0)
+            where(column == at.broadcast(shape, (0,)), weight.broadcast(shape, (0,)), 0)
             for at, weight in _taps(r, op, shape[1], shape[0])
         )
         x = weighed(x, sum(rest, first), axis)
@@ -135,8 +132,8 @@ def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         lerp, shape = place - below, (m, n)
         column = iota(r, shape, 1, I64)
         zero = lerp.like(0)
-        weights = where(column.equal(low.broadcast(shape, (0,))), (1 - lerp).broadcast(shape, (0,)), zero)
-        weights = weights + where(column.equal(high.broadcast(shape, (0,))), lerp.broadcast(shape, (0,)), zero)
+        weights = where(column == low.broadcast(shape, (0,)), (1 - lerp).broadcast(shape, (0,)), zero)
+        weights = weights + where(column == high.broadcast(shape, (0,)), lerp.broadcast(shape, (0,)), zero)
         x = weighed(x, weights, axis)
     return x.cast(result_dtype(op)).value
 
@@ -152,7 +149,7 @@ def _nearest_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         if op.attributes.get("align_corners", False):
             place = place.op("round_nearest_afz")
         own = _bounded(place.op("floor").cast(I64), n)
-        weights = iota(r, (m, n), 1, I64).equal(own.broadcast((m, n), (0,))).cast(F32)
+        weights = (iota(r, (m, n), 1, I64) == own.broadcast((m, n), (0,))).cast(F32)
         x = weighed(x, weights, axis)
     return x.cast(dy.dtype).value
 
@@ -168,14 +165,14 @@ def _rgb_to_hsv(r: Reader, op: Any, operands: list[Operand]) -> Result:
     red, green, blue = _channels(x)
     value = red.maximum(green).maximum(blue)
     spread = value - red.minimum(green).minimum(blue)
-    saturation = where(value > 0, spread / value, spread.like(0))
+    saturation = where(value > 0, spread / value, 0)
     norm = spread.like(1 / 6) / spread
     hue = where(
-        red.equal(value),
+        red == value,
         norm * (green - blue),
-        where(green.equal(value), norm * (blue - red) + 2 / 6, norm * (red - green) + 4 / 6),
+        where(green == value, norm * (blue - red) + 2 / 6, norm * (red - green) + 4 / 6),
     )
-    hue = where(spread > 0, hue, hue.like(0))
+    hue = where(spread > 0, hue, 0)
     hue = where(hue < 0, hue + 1, hue)
     return joined([hue, saturation, value], x.rank - 1).value
 
@@ -184,9 +181,9 @@ def _hsv_to_rgb(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     hue, saturation, value = _channels(x)
     six = hue * 6
-    red = ((six - 3).abs() - 1).maximum(0).minimum(1)
-    green = (2 - (six - 2).abs()).maximum(0).minimum(1)
-    blue = (2 - (six - 4).abs()).maximum(0).minimum(1)
+    red = (abs(six - 3) - 1).maximum(0).minimum(1)
+    green = (2 - abs(six - 2)).maximum(0).minimum(1)
+    blue = (2 - abs(six - 4)).maximum(0).minimum(1)
     parts = [((1 - saturation) + saturation * c) * value for c in (red, green, blue)]
     return joined(parts, x.rank - 1).value
 
@@ -204,9 +201,9 @@ def _adjust_saturation(r: Reader, op: Any, operands: list[Operand]) -> Result:
     red, green, blue = _channels(x)
     value = red.maximum(green).maximum(blue)
     spread = value - red.minimum(green).minimum(blue)
-    saturation = where(value > 0, spread / value, spread.like(0))
+    saturation = where(value > 0, spread / value, 0)
     wanted = (saturation * scale).maximum(0).minimum(1)
-    ratio = where(saturation > 0, wanted / saturation, wanted.like(0))
+    ratio = where(saturation > 0, wanted / saturation, 0)
     parts = [value - (value - c) * ratio for c in (red, green, blue)]
     return joined(parts, x.rank - 1).cast(given.dtype).value
 
@@ -218,19 +215,19 @@ def _adjust_hue(r: Reader, op: Any, operands: list[Operand]) -> Result:
     red, green, blue = _channels(x)
     most, least = red.maximum(green).maximum(blue), red.minimum(green).minimum(blue)
     spread = most - least
-    safe = where(spread > 0, spread, spread.like(1))
+    safe = where(spread > 0, spread, 1)
     hue = where(
-        red.equal(most),
+        red == most,
         (green - blue) / safe,
-        where(green.equal(most), (blue - red) / safe + 2, (red - green) / safe + 4),
+        where(green == most, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
     hue = hue / 6 + delta
     hue = hue - hue.op("floor")
     six = hue * 6
     shares = (
-        ((six - 3).abs() - 1).maximum(0).minimum(1),
-        (2 - (six - 2).abs()).maximum(0).minimum(1),
-        (2 - (six - 4).abs()).maximum(0).minimum(1),
+        (abs(six - 3) - 1).maximum(0).minimum(1),
+        (2 - abs(six - 2)).maximum(0).minimum(1),
+        (2 - abs(six - 4)).maximum(0).minimum(1),
     )
     return joined([least + spread * share for share in shares], x.rank - 1).cast(given.dtype).value
 

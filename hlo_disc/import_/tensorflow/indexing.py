@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
@@ -98,7 +99,7 @@ def _one(r: Reader, x: Array, axis: int, d: Dim, begin: Operand, i: int) -> Arra
 def _place(r: Reader, begin: Operand, i: int, n: Dim) -> Array:
     """A position on an axis that is data, counted from the end where it is negative."""
     place = Array(r, r.element(r.data(begin), i)).cast(I64)
-    return where(place < 0, place + size_scalar(r, n, I64), place)
+    return where(place < 0, place + n, place)
 
 
 def _window(r: Reader, x: Array, axis: int, start: Array, size: Dim) -> Array:
@@ -332,7 +333,7 @@ def _one_hot(r: Reader, op: Any, operands: list[Operand]) -> Result:
     axis = at.rank if axis == -1 else axis
     shape = (*at.shape[:axis], depth, *at.shape[axis:])
     spread = at.broadcast(shape, [a for a in range(at.rank + 1) if a != axis])
-    return where(spread.equal(iota(r, shape, axis, at.dtype)), on, off).value
+    return where(spread == iota(r, shape, axis, at.dtype), on, off).value
 
 
 def _reverse(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -383,7 +384,7 @@ def _roll(r: Reader, op: Any, operands: list[Operand]) -> Result:
         axis %= x.rank
         n = x.shape[axis]
         if r.is_opaque(shift):
-            size = size_scalar(r, n, I64).maximum(1)
+            size = filled(r, n, I64).maximum(1)
             place = iota(r, (n,), 0, I64) - Array(r, r.data_dims.scalar(shift))
             rest = place.op("remainder", size)
             x = x.take(where(rest < 0, rest + size, rest), axis)

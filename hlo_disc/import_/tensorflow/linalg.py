@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.formulas.loops import loop
+from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
 from hlo_disc.import_.handlers.einsum import make_einsum
 from hlo_disc.import_.handlers.library import call_library, cholesky_of, lapack_name, triangular_solve_of
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import I32, I64, Array, array, dot, filled, iota, joined, size_scalar, where
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.diagonals import diagonal, on_diagonal
 from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 
@@ -61,7 +62,7 @@ def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
         most = array(r, count).cast(I64)
         within = (distance <= most) | (most < 0)
         inside = within if inside is None else inside & within
-    return x.value if inside is None else where(inside, x, x.like(0)).value
+    return x.value if inside is None else where(inside, x, 0).value
 
 
 def _cross(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -80,9 +81,8 @@ def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return cholesky_of(r, r.data(operands[0]), True)
 
 
-def solve_triangular(a: Array, b: Array, lower: bool, adjoint: bool, unit: bool = False) -> Array:
+def solve_triangular(r: Reader, a: Array, b: Array, lower: bool, adjoint: bool, unit: bool = False) -> Array:
     """Solve A x = b for a triangular matrix A, or for its adjoint."""
-    r = a.r
     batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
     a, b = (x.broadcast((*batch, *x.shape[-2:])) for x in (a, b))
     transpose = "ADJOINT" if adjoint else "NO_TRANSPOSE"
@@ -92,12 +92,11 @@ def solve_triangular(a: Array, b: Array, lower: bool, adjoint: bool, unit: bool 
 def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
     flag = op.attributes.get
-    return solve_triangular(a, b, flag("lower", True), flag("adjoint", False)).value
+    return solve_triangular(r, a, b, flag("lower", True), flag("adjoint", False)).value
 
 
-def _factors(x: Array) -> tuple[Array, Array]:
+def _factors(r: Reader, x: Array) -> tuple[Array, Array]:
     """The LU factors of square matrices in one, and which row was exchanged for each, from 0."""
-    r = x.r
     *batch, rows, columns = x.shape
     r.equal(rows, columns, "rows and columns")
     outer = tuple(range(x.rank - 2))
@@ -120,33 +119,33 @@ def permutation(r: Reader, pivots: Array) -> Array:
         target = flat.emit("dynamic_slice", zero, i, sizes=(batch, ONE))
         place = perm.iota(1, I32)
         mine = perm.emit("dynamic_slice", zero, i, sizes=(batch, ONE))
-        other = where(place.equal(target), perm, perm.like(0)).sum([1], keep=True)
-        swapped = where(place.equal(target), mine, perm)
-        return [i + 1, where(place.equal(at), other, swapped)]
+        other = where(place == target, perm, 0).sum([1], keep=True)
+        swapped = where(place == target, mine, perm)
+        return [i + 1, where(place == at, other, swapped)]
 
     start = iota(r, (batch, n), 1, I32)
-    count = size_scalar(r, n, I32)
+    count = filled(r, n, I32)
     first = filled(r, 0, I32, ())
     (_, perm) = loop(r, lambda i, perm: i < count, body, [first, start])
     return perm.reshape(pivots.shape)
 
 
 def _lu(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    made, pivots = _factors(array(r, operands[0]))
+    made, pivots = _factors(r, array(r, operands[0]))
     return [made.value, permutation(r, pivots).cast(result_dtype(op, 1)).value]
 
 
-def solve(a: Array, b: Array, adjoint: bool = False) -> Array:
+def solve(r: Reader, a: Array, b: Array, adjoint: bool = False) -> Array:
     """Solve A x = b for square matrices A, or for their adjoints, by LU factors with exchanged rows."""
     if adjoint:
         a = turned(a).conj()
-    made, pivots = _factors(a)
-    perm = permutation(a.r, pivots)
+    made, pivots = _factors(r, a)
+    perm = permutation(r, pivots)
     n = perm.shape[-1]
     flat_b = b.reshape((dim_product(b.shape[:-2]), *b.shape[-2:]))
     flat_p = perm.reshape((flat_b.shape[0], n))
     rows = flat_b.take(flat_p, 1, 1).reshape(b.shape)
-    return solve_triangular(made, solve_triangular(made, rows, True, False, True), False, False)
+    return solve_triangular(r, made, solve_triangular(r, made, rows, True, False, True), False, False)
 
 
 def identity_like(x: Array) -> Array:
@@ -155,31 +154,31 @@ def identity_like(x: Array) -> Array:
 
 def _inverse(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
-    return solve(x, identity_like(x), op.attributes.get("adjoint", False)).value
+    return solve(r, x, identity_like(x), op.attributes.get("adjoint", False)).value
 
 
 def _solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
-    return solve(a, b, op.attributes.get("adjoint", False)).value
+    return solve(r, a, b, op.attributes.get("adjoint", False)).value
 
 
 def _sign_of(pivots: Array) -> Array:
     """-1 for an odd number of exchanges."""
-    moved = pivots.differs(pivots.iota(pivots.rank - 1)).cast(I32).sum([pivots.rank - 1])
+    moved = (pivots != pivots.iota(pivots.rank - 1)).cast(I32).sum([pivots.rank - 1])
     return 1 - (moved & 1) * 2
 
 
 def _determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    made, pivots = _factors(array(r, operands[0]))
-    product = diagonal(made).reduce("mul", [made.rank - 2])
+    made, pivots = _factors(r, array(r, operands[0]))
+    product = diagonal(r, made).reduce("mul", [made.rank - 2])
     return (product * _sign_of(pivots).cast(product.dtype)).value
 
 
 def _log_determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    made, pivots = _factors(array(r, operands[0]))
-    line = diagonal(made)
+    made, pivots = _factors(r, array(r, operands[0]))
+    line = diagonal(r, made)
     sign = line.op("sign").reduce("mul", [made.rank - 2]) * _sign_of(pivots).cast(made.dtype)
-    return [sign.value, line.abs().log().sum([made.rank - 2]).value]
+    return [sign.value, abs(line).log().sum([made.rank - 2]).value]
 
 
 def _fft(kind: str, axes: int) -> Handler:

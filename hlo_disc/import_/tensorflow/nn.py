@@ -6,25 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.import_.formulas.arithmetic import log_softmax, softmax
+from hlo_disc.import_.formulas.windows import Pool
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, iota, size_scalar, together, where
-from hlo_disc.import_.tensorflow.pools import windowed
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
-
-
-def softmax(x: Array) -> Array:
-    last = [x.rank - 1]
-    e = (x - x.reduce("max", last, keep=True)).exp()
-    return e / e.sum(last, keep=True)
-
-
-def log_softmax(x: Array) -> Array:
-    last = [x.rank - 1]
-    shifted = x - x.reduce("max", last, keep=True)
-    return shifted - shifted.exp().sum(last, keep=True).log()
 
 
 def _widely(function: Any) -> Handler:
@@ -33,7 +24,7 @@ def _widely(function: Any) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         wide = x.cast(np.float32) if x.dtype.itemsize < 4 else x
-        return function(wide).cast(x.dtype).value
+        return function(wide, -1).cast(x.dtype).value
 
     return handler
 
@@ -41,8 +32,8 @@ def _widely(function: Any) -> Handler:
 def _cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
     logits, labels = (array(r, x) for x in operands)
     logits, labels = together([logits, labels])
-    logs = log_softmax(logits)
-    terms = where(labels.equal(0), labels.like(0), labels * logs)
+    logs = log_softmax(logits, -1)
+    terms = where(labels == 0, 0, labels * logs)
     return [(-terms.sum([1])).value, (logs.exp() - labels).value]
 
 
@@ -50,12 +41,12 @@ def _sparse_cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result
     logits, labels = (array(r, x) for x in operands)
     n = logits.shape[1]
     place = labels.broadcast(logits.shape, (0,))
-    own = iota(r, logits.shape, 1, labels.dtype).equal(place)
-    fine = (place >= 0) & (place < size_scalar(r, n, labels.dtype))
-    logs = log_softmax(logits)
+    own = iota(r, logits.shape, 1, labels.dtype) == place
+    fine = (place >= 0) & (place < n)
+    logs = log_softmax(logits, -1)
     nan = logs.like(np.nan)
-    loss = -where(own, logs, logs.like(0)).sum([1])
-    ok = (labels >= 0) & (labels < size_scalar(r, n, labels.dtype))
+    loss = -where(own, logs, 0).sum([1])
+    ok = (labels >= 0) & (labels < n)
     grad = logs.exp() - own.cast(logs.dtype)
     return [where(ok, loss, nan).value, where(fine, grad, nan).value]
 
@@ -149,7 +140,8 @@ def _lrn_size(op: Any, x: Array) -> tuple[Array, float]:
 def _over_channels(op: Any, x: Array) -> Array:
     """Sums of neighbours."""
     radius = op.attributes.get("depth_radius", 5)
-    return windowed(x, "add", [1, 1, 1, 2 * radius + 1], [1] * 4, [(0, 0)] * 3 + [(radius, radius)])
+    window = (ONE, ONE, ONE, Dim.const(2 * radius + 1))
+    return Pool(window, [1] * 4, [(0, 0)] * 3 + [(radius, radius)], [1] * 4).reduce(x, "add")
 
 
 def _lrn_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.import_.handlers.arrays import Array, array
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, where
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -31,7 +32,7 @@ def _toward(x: Array, to: Array, rate: Array) -> Array:
 
 def _proximal(x: Array, rate: Array, l1: Array, l2: Array) -> Array:
     """The step that penalties of both norms take: towards zero, which is not crossed."""
-    return _sign(x) * (x.abs() - rate * l1).maximum(0) / (1 + l2 * rate)
+    return _sign(x) * (abs(x) - rate * l1).maximum(0) / (1 + l2 * rate)
 
 
 def _descent(op: Any, x: Array, rate: Array, g: Array) -> Sequence[Array]:
@@ -71,7 +72,7 @@ def _amsgrad(op: Any, x: Array, m: Array, v: Array, most: Array, p1: Array, p2: 
 
 def _adamax(op: Any, x: Array, m: Array, v: Array, p1: Array, rate: Array, *rest: Array) -> Sequence[Array]:
     first, second, epsilon, g = rest
-    m, v = _toward(m, g, first), (second * v).maximum(g.abs())
+    m, v = _toward(m, g, first), (second * v).maximum(abs(g))
     return [x - rate / (1 - p1) * (m / (v + epsilon)), m, v]
 
 
@@ -98,7 +99,7 @@ def _adagrad_dual(
 ) -> Sequence[Array]:
     total, squares = total + g, squares + g * g
     turns = step.cast(x.dtype)
-    above = _sign(total) * (total.abs() - l1 * turns).maximum(0)
+    above = _sign(total) * (abs(total) - l1 * turns).maximum(0)
     pull = where(l1 > 0, above, total)
     return [-(rate * pull) / (l2 * turns * rate + squares.sqrt()), total, squares]
 
@@ -133,14 +134,14 @@ def _ftrl(op: Any, x: Array, squares: Array, linear: Array, g: Array, *rest: Arr
     pulled = g + x * (shrinkage[0] * 2) if shrinkage else g
 
     def root(a: Array) -> Array:
-        return where(power.equal(-0.5), a.sqrt(), a.op("power", -power))
+        return where(power == -0.5, a.sqrt(), a.op("power", -power))
 
     # With multiply_linear_by_lr everything below is kept times the rate.
     times, over = (rate, rate.like(1)) if op.attributes.get("multiply_linear_by_lr") else (rate.like(1), rate)
     linear = linear + pulled * times - (root(after) - root(squares)) / over * x
     pull = _sign(linear) * (l1 * times) - linear
     made = pull / (root(after) / over + l2 * times * 2)
-    return [where(linear.abs() > l1 * times, made, 0), after, linear]
+    return [where(abs(linear) > l1 * times, made, 0), after, linear]
 
 
 def _proximal_adagrad(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import F32, where
+from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, Array, array, filled, together, where
 from hlo_disc.import_.tensorflow.shapes import ints
 
 if TYPE_CHECKING:
@@ -28,22 +29,20 @@ class Grid:
         self.least, self.most = least, most
         self.step = (most - least) / (last - first)
         zero = first - least / self.step
-        zero = where(
-            zero < first, least.like(first), where(zero > last, least.like(last), zero.op("round_nearest_afz"))
-        )
+        zero = where(zero < first, first, where(zero > last, last, zero.op("round_nearest_afz")))
         self.low, self.high = (first - zero) * self.step, (last - zero) * self.step
 
     @property
     def is_empty(self) -> Array:
         """Where nothing but 0 is in reach, all is 0."""
-        return self.least.equal(0) & self.most.equal(0)
+        return (self.least == 0) & (self.most == 0)
 
     def rounded(self, x: Array) -> Array:
         inverse = 1 / self.step
         zero = (-self.low * inverse + 0.5).op("floor")
         within = x.minimum(self.high).maximum(self.low) - self.low
         made = (within * inverse - zero + 0.5).op("floor") * self.step
-        return where(self.is_empty, made.like(0), made)
+        return where(self.is_empty, 0, made)
 
     def gradients(self, dy: Array, x: Array, axes: Sequence[int]) -> list[Array]:
         """By the operand, and by both ends of the grid, to which everything beyond them belongs."""
@@ -120,7 +119,7 @@ def _and_back_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Compute the gradients: an element inside of the range keeps its own; the ends of the range have none."""
     dy, x, least, most = (array(r, o) for o in operands)
     low, high = (_along(end, x, op.attributes.get("axis", -1)) for end in (least, most))
-    inside = where((x >= low) & (x <= high), dy, dy.like(0))
+    inside = where((x >= low) & (x <= high), dy, 0)
     return [inside.value, *(filled(r, 0, end.dtype, end.shape).value for end in (least, most))]
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.passes.complex.reals import Real
+from hlo_disc.dynamic_hlo.expr import F32, where
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
-from hlo_disc.import_.handlers.random import philox, philox_bits
+from hlo_disc.import_.formulas.loops import loop
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
+from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import F32, Array, array, filled, iota, joined, size_scalar, where
-from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.linalg import permutation
 from hlo_disc.import_.tensorflow.shapes import array_1d, result_dtype
 
@@ -30,31 +31,21 @@ _SCRAMBLE = (0x3EC8F720, 0x02461E29)
 _DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 
 
-def _real(r: Reader, x: Value) -> Real:
-    return Real(r.builder, x, r.location())
-
-
 def _words(r: Reader, x: Operand) -> list[Array]:
     """The elements of a vector of 64 bits, each as a low and a high word."""
-    made = []
-    whole = array(r, x)
-    for i in range(whole.shape[0].value):
-        wide = Array(r, r.element(whole.value, i)).cast(np.int64).emit("bitcast_convert", dtype=U64)
-        made += [wide.cast(U32), wide.op("shift_right_logical", 32).cast(U32)]
+    made: list[Array] = []
+    line = array(r, x)
+    for i in range(line.shape[0].value):
+        made += halves(Array(r, r.element(line.value, i)).cast(np.int64).emit("bitcast_convert", dtype=U64))
     return made
 
 
-def _joined_words(low: Array, high: Array) -> Array:
-    return low.cast(U64) | high.cast(U64).op("shift_left", 32)
-
-
 def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
-    seed = [_real(r, x.value) for x in _words(r, operands[0])]
-    key = tuple(_real(r, r.constant(np.array(word, U32))) for word in _SCRAMBLE)
-    mixed = [Array(r, x.value) for x in philox(key, tuple(seed))]  # type: ignore[arg-type]
-    zero = r.constant(np.zeros((), U64))
-    made = _joined_words(*mixed[:2]), _joined_words(*mixed[2:])
-    counter = joined([Array(r, zero).reshape((ONE,)), made[1].reshape((ONE,))], 0)
+    key = filled(r, _SCRAMBLE[0], U32), filled(r, _SCRAMBLE[1], U32)
+    a, b, c, d = _words(r, operands[0])
+    mixed = philox(key, (a, b, c, d))
+    made = whole(*mixed[:2]), whole(*mixed[2:])
+    counter = joined([filled(r, 0, U64, (ONE,)), made[1].reshape((ONE,))], 0)
     return [made[0].reshape((ONE,)).value, counter.value]
 
 
@@ -84,8 +75,8 @@ def philox_only(r: Reader, operands: list[Operand]) -> None:
 def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array:
     philox_only(r, operands)
     key, counter = array(r, operands[1]), array(r, operands[2])
-    low, high = (_real(r, r.element(counter.value, i)) for i in range(2))
-    _, bits = philox_bits(r, _real(r, r.element(key.value, 0)), [low, high], shape, width)
+    low, high = (Array(r, r.element(counter.value, i)) for i in range(2))
+    _, bits = philox_bits(r, Array(r, r.element(key.value, 0)), [low, high], shape, width)
     return Array(r, bits.value)
 
 
@@ -93,7 +84,7 @@ def unit(bits: Array, dtype: np.dtype) -> Array:
     """Numbers in [0, 1) from the low bits of words."""
     digits = _DIGITS[dtype.name]
     if dtype == F64:  # the first word is the high one
-        bits = _joined_words(bits.op("shift_right_logical", 32).cast(U32), bits.cast(U32))
+        bits = whole((bits >> 32).cast(U32), bits.cast(U32))
     return (bits & ((1 << digits) - 1)).cast(F64 if dtype == F64 else np.float32).cast(dtype) * 2.0**-digits
 
 
@@ -144,13 +135,8 @@ def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) ->
     word, low, high = (Array(r, r.element(x.value, i)) for x, i in ((key, 0), (counter, 0), (counter, 1)))
     at = low + number
     carried = where(at < low, high + 1, high)
-    halves = [
-        Real(r.builder, half.value, r.location())
-        for x in (word.broadcast(at.shape), at, carried)
-        for half in (x.cast(U32), x.op("shift_right_logical", 32).cast(U32))
-    ]
-    words = [Array(r, x.value) for x in philox(tuple(halves[:2]), tuple(halves[2:]))]  # type: ignore[arg-type]
-    return words if dtype != F64 else [_joined_words(*words[:2]), _joined_words(*words[2:])]
+    words: Sequence[Array] = philox(halves(word), (*halves(at), *halves(carried)))
+    return list(words) if dtype != F64 else [whole(*words[:2]), whole(*words[2:])]
 
 
 def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:
@@ -161,9 +147,9 @@ def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:
     for own, size in zip(given.shape, shape[len(shape) - given.rank :], strict=True):
         r.equal(own, size, "the last sizes of the result and those of its parameters")
     count, kinds = dim_product(shape), dim_product(given.shape)
-    place, several = iota(r, (count,), 0, U64), size_scalar(r, kinds, U64).maximum(1)
+    place, several = iota(r, (count,), 0, U64), filled(r, kinds, U64).maximum(1)
     kind, sample = place.op("remainder", several), place / several
-    of_each = size_scalar(r, count // r.evaluator.scalar.maximum(kinds, ONE), U64)
+    of_each = filled(r, count // r.evaluator.scalar.maximum(kinds, ONE), U64)
     return kind.cast(np.int64), kind * of_each + sample
 
 
@@ -180,8 +166,8 @@ def _truncated_normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
     def step(turn: Array, found: Array, made: Array) -> list[Array]:
         words = block(r, operands, start + turn.broadcast(start.shape), wide)
         for x in (number for k in range(0, each, 2) for number in normal_pair(*words[k : k + 2])):
-            fits = x.abs() < 2
-            here = place.equal(where(fits, found, -1).broadcast(place.shape, (0,)))
+            fits = abs(x) < 2
+            here = place == where(fits, found, -1).broadcast(place.shape, (0,))
             made = where(here, x.broadcast(place.shape, (0,)), made)
             found = found + fits.cast(np.int32)
         return [turn + 1, found, made]
@@ -216,7 +202,7 @@ def _shuffle(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     line = x.shape[:1]
     place = iota(r, line, 0, U32)
-    left = size_scalar(r, line[0], U32) - place
+    left = filled(r, line[0], U32) - place
     pivots = place + _bits(r, operands, line, 32).op("remainder", left)
     return x.take(permutation(r, pivots.cast(np.int32).expand(0)).reshape(line), 0).value
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO, Elements
+from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 from hlo_disc.import_.tensorflow.indexing import take_along
@@ -91,8 +92,8 @@ def _arg(largest: bool) -> Handler:
         best = x.reduce("max" if largest else "min", [axis], keep=True)
         place = x.iota(axis, dtype)
         n = filled(r, np.iinfo(dtype).max, dtype, x.shape)
-        found = where(x.equal(best.broadcast(x.shape)), place, n).reduce("min", [axis])
-        return where(found.equal(np.iinfo(dtype).max), found.like(0), found).value
+        found = where(x == best.broadcast(x.shape), place, n).reduce("min", [axis])
+        return where(found == np.iinfo(dtype).max, 0, found).value
 
     return handler
 
@@ -152,7 +153,7 @@ def _in_top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
     own = take_along(scores, targets.expand(1), 1)
     better = (scores > own).cast(np.int32).sum([1])
     k = array(r, operands[2]).cast(np.int32) if len(operands) > 2 else better.like(op.attributes["k"])
-    known = (targets >= 0) & (targets < size_scalar(r, scores.shape[1], targets.dtype))
+    known = (targets >= 0) & (targets < scores.shape[1])
     return ((better < k) & known & scores.op("is_finite").reduce("and", [1])).value
 
 

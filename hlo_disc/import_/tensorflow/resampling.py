@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import F32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.formulas.images import cubic, triangle, weighed
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, dot, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
-
-
-def weighed(x: Array, weights: Array, axis: int) -> Array:
-    """An axis of n elements as one of m, by a matrix (n, m)."""
-    made = dot(x, weights, [axis], [0])
-    return made.transpose((*range(axis), x.rank - 1, *range(axis, x.rank - 1)))
 
 
 def _lanczos(radius: float) -> Callable[[Array], Array]:
@@ -30,31 +26,26 @@ def _lanczos(radius: float) -> Callable[[Array], Array]:
         turn = d * math.pi
         safe = turn.maximum(1e-3)
         made = safe.op("sine") * (safe / radius).op("sine") * radius / (safe * safe)
-        return where(d <= 1e-3, d.like(1), where(d > radius, d.like(0), made))
+        return where(d <= 1e-3, 1, where(d > radius, 0, made))
 
     return kernel
 
 
-def _cubic(near: tuple[float, ...], far: tuple[float, ...]) -> Callable[[Array], Array]:
-    """Polynomials up to 1 and from there to 2, the highest power first."""
-
-    def polynomial(d: Array, coefficients: tuple[float, ...]) -> Array:
-        made = d * coefficients[0]
-        for c in coefficients[1:-1]:
-            made = (made + c) * d
-        return made + coefficients[-1]
-
-    return lambda d: where(d < 1, polynomial(d, near), where(d < 2, polynomial(d, far), d.like(0)))
+def _mitchell(d: Array) -> Array:
+    """Mitchell and Netravali's kernel, with a third of blur and of ringing."""
+    near = (d * (7 / 6) - 2) * d * d + 8 / 9
+    far = ((d * (-7 / 18) + 2) * d - 10 / 3) * d + 16 / 9
+    return where(d < 1, near, where(d < 2, far, 0))
 
 
 # By name: how far a kernel goes, and what it is at a distance.
 _KERNELS: dict[str, tuple[float, Callable[[Array], Array]]] = {
     **{f"lanczos{radius}": (radius, _lanczos(radius)) for radius in (1, 3, 5)},
-    "gaussian": (1.5, lambda d: where(d < 1.5, (d * d * -2).exp(), d.like(0))),
-    "box": (1, lambda d: where(d < 0.5, d.like(1), where(d.equal(0.5), d.like(0.5), d.like(0)))),
-    "triangle": (1, lambda d: (1 - d).maximum(0)),
-    "keyscubic": (2, _cubic((1.5, -2.5, 0, 1), (-0.5, 2.5, -4, 2))),
-    "mitchellcubic": (2, _cubic((7 / 6, -2, 0, 8 / 9), (-7 / 18, 2, -10 / 3, 16 / 9))),
+    "gaussian": (1.5, lambda d: where(d < 1.5, (d * d * -2).exp(), 0)),
+    "box": (1, lambda d: where(d < 0.5, 1, where(d == 0.5, d.like(0.5), d.like(0)))),
+    "triangle": (1, triangle),
+    "keyscubic": (2, cubic),
+    "mitchellcubic": (2, _mitchell),
 }
 
 
@@ -71,9 +62,9 @@ def _kernel_weights(r: Reader, op: Any, n: Dim, m: Dim, scale: Array, shift: Arr
     first = (place - wide * radius - 0.5).op("ceil")
     last = (place + wide * radius - 0.5).op("floor")
     within = (row >= first) & (row <= last)
-    made = where(within, kernel(((row + 0.5 - place) / wide).abs()), 0)
+    made = where(within, kernel(abs((row + 0.5 - place) / wide)), 0)
     total = made.sum([0], keep=True)
-    inside = (place >= 0) & (place <= size_scalar(r, n, F32)) & (total.abs() >= 1000 * np.finfo(np.float32).tiny)
+    inside = (place >= 0) & (place <= n) & (abs(total) >= 1000 * np.finfo(np.float32).tiny)
     return where(inside, made / total, 0)
 
 
@@ -104,7 +95,7 @@ def _area(r: Reader, op: Any, operands: list[Operand]) -> Result:
     made = x.cast(F32)
     for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
         n = x.shape[axis]
-        each = size_scalar(r, n, F32) / size_scalar(r, m, F32)
+        each = filled(r, n, F32) / m
         row, column = (iota(r, (n, m), k, np.int32).cast(F32) for k in (0, 1))
         covered = (row + 1).minimum((column + 1) * each) - row.maximum(column * each)
         made = weighed(made, covered.maximum(0) / each, axis)
@@ -130,7 +121,7 @@ def _wrapped(x: Array, n: Array, last: Array) -> Array:
 
 def _on_image(r: Reader, mode: str, x: Array, size: Dim) -> Array:
     """Where a place beyond the edges of an axis is on it."""
-    n, last = size_scalar(r, size, F32), size_scalar(r, size - 1, F32)
+    n, last = filled(r, size, F32), filled(r, size - 1, F32)
     if mode == "CONSTANT":
         return x
     if mode == "NEAREST":
@@ -163,9 +154,7 @@ def _projected(r: Reader, op: Any, operands: list[Operand]) -> Result:
     batching = {"operand_batching_dims": (), "start_indices_batching_dims": (), "index_vector_dim": 3}
 
     def pixel(row: Array, column: Array) -> Array:
-        inside = (
-            (row >= 0) & (row < size_scalar(r, rows, F32)) & (column >= 0) & (column < size_scalar(r, columns, F32))
-        )
+        inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
         at = [where(inside, k, 0).cast(I64).expand(3) for k in (row, column)]
         found = image.emit("gather", joined([which, *at], 3), **numbers, **batching, slice_sizes=sizes)
         return where(inside.broadcast(found.shape, (0, 1, 2)), found, fill)
@@ -183,7 +172,7 @@ def _projected(r: Reader, op: Any, operands: list[Operand]) -> Result:
             return left_of * pixel(row, left).cast(F32) + right_of * pixel(row, left + 1).cast(F32)
 
         made = (up * line(top) + down * line(top + 1)).cast(image.dtype)
-    nowhere = depth_of.equal(0).broadcast(made.shape, (0, 1, 2))
+    nowhere = (depth_of == 0).broadcast(made.shape, (0, 1, 2))
     return where(nowhere, fill, made).value
 
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import I64, where
 from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, where
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.shapes import ints, shape_of
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 _INVERSES = {"sub": "subtract", "div": "divide"}
 
 
-def replacing(r: Reader, dtype: np.dtype) -> Region:
+def replacing(r: Construction, dtype: np.dtype) -> Region:
     """The region of a scatter whose updates take the place of elements."""
     return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
 
@@ -89,7 +91,7 @@ def _segments(kind: str, mean: bool = False) -> Handler:
         rows = rows.broadcast((count, *rest), (0,))
         if mean:
             made = made / rows.maximum(1).cast(x.dtype)
-        return where(rows.equal(0), made.like(0), made).value if kind != "mul" else made.value
+        return where(rows == 0, 0, made).value if kind != "mul" else made.value
 
     return handler
 
@@ -123,7 +125,7 @@ def _dense(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The places of true elements: how many there are is data."""
     x = array(r, operands[0])
-    flags = (x if x.dtype == np.bool_ else x.differs(0)).reshape((dim_product(x.shape),))
+    flags = (x if x.dtype == np.bool_ else x != 0).reshape((dim_product(x.shape),))
     number = flags.cast(I64).cumulative("add", 0)
     total = flags.cast(I64).sum([0])
     (size,) = r.sizes(total.reshape((ONE,)).value)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
 from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import Array, array, dot, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic, taken
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 
@@ -165,7 +166,7 @@ def _range(r: Reader, op: Any, operands: list[Operand]) -> Result:
         times = _times(limit - start, step)
         if times is not None:  # as many as the step goes into the span
             line = iota(r, (times,), 0, dtype)
-            return (line * size_scalar(r, step, dtype) + size_scalar(r, start, dtype)).value
+            return (line * step + start).value
         if step.is_const and step.value:
             up = step.value > 0
             span = limit - start if up else start - limit
@@ -174,7 +175,7 @@ def _range(r: Reader, op: Any, operands: list[Operand]) -> Result:
             if exact:
                 return sizes_operand(r, [start + step * i for i in range(size.value)], dtype)
             line = iota(r, (size,), 0, dtype)
-            return (line * step.value + size_scalar(r, start, dtype)).value
+            return (line * step.value + start).value
     first, last, delta = (array(r, x) for x in operands)
     count = ((last - first).cast(np.float64) / delta.cast(np.float64)).op("ceil").maximum(0).cast(np.int64)
     size = r.sizes(count.reshape((ONE,)).value)[0]
@@ -201,10 +202,10 @@ def _lin_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
     start, stop = array(r, operands[0]), array(r, operands[1])
     (size,) = r.sizes(array_1d(r, operands[2]))
     line = iota(r, (size,), 0, np.int64)
-    steps = size_scalar(r, r.evaluator.scalar.maximum(size - 1, ONE), np.int64)
+    steps = filled(r, r.evaluator.scalar.maximum(size - 1, ONE), np.int64)
     step = (stop - start) / steps.cast(start.dtype)
     made = line.cast(start.dtype) * step + start
-    last = line.equal(size_scalar(r, size - 1, np.int64)) & (line > 0)
+    last = (line == size - 1) & (line > 0)
     return where(last, stop, made).value
 
 
@@ -343,8 +344,8 @@ def _mirror_pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
     """Which of n elements each of those of the padded axis is."""
-    place = iota(r, (low + n + high,), 0, np.int64) - size_scalar(r, low, np.int64)
-    size = size_scalar(r, n, np.int64)
+    place = iota(r, (low + n + high,), 0, np.int64) - low
+    size = filled(r, n, np.int64)
     before = -place - 1 if symmetric else -place
     after = size * 2 - 1 - place if symmetric else size * 2 - 2 - place
     return where(place < 0, before, where(place < size, place, after))
@@ -359,7 +360,7 @@ def _mirror_pad_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         m = x.shape[axis]
         n = m - low - high
         own = _mirrored(r, low, n, high, op.attributes["mode"] == "SYMMETRIC").broadcast((m, n), (0,))
-        weights = iota(r, (m, n), 1, np.int64).equal(own).cast(x.dtype)
+        weights = (iota(r, (m, n), 1, np.int64) == own).cast(x.dtype)
         perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
         x = dot(x, weights, [axis], [0]).transpose(perm)
     return x.value
@@ -405,8 +406,8 @@ def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
     both = (*x.shape, *x.shape)
     inside = filled(r, True, np.bool_, both)
     for axis in range(x.rank):
-        inside = inside & iota(r, both, axis).equal(iota(r, both, x.rank + axis))
-    return where(inside, x.broadcast(both, range(x.rank)), x.like(0)).value
+        inside = inside & (iota(r, both, axis) == iota(r, both, x.rank + axis))
+    return where(inside, x.broadcast(both, range(x.rank)), 0).value
 
 
 def _ensure(r: Reader, op: Any, operands: list[Operand]) -> Result:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.handlers.arrays import Array, together
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.tensorflow.arrays import Array, together
 from hlo_disc.import_.tensorflow.elementwise import formula
 
 
@@ -21,8 +21,8 @@ def _applied(fn: Callable[..., Any]) -> Handler:
     def apply(*xs: Array) -> Array:
         xs = tuple(together(xs))
         wide = [x.cast(np.float32) if x.dtype.itemsize < 4 else x for x in xs]
-        (made,) = traced(xs[0].r, fn, *(x.value for x in wide))
-        return Array(xs[0].r, made).cast(xs[0].dtype)
+        (made,) = traced(xs[0].r, fn, *wide)
+        return made.cast(xs[0].dtype)
 
     return formula(apply)
 

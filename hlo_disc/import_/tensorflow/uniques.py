@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, I64, where
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import BOOL, I64, Array, array, filled, joined, where
 from hlo_disc.import_.tensorflow.scatters import replacing
 from hlo_disc.import_.tensorflow.shapes import axis_of, result_dtype, shape_of
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 
-def kept(flags: Array) -> tuple[Array, Dim]:
+def kept(r: Reader, flags: Array) -> tuple[Array, Dim]:
     """For a vector of truths: the place of each true one among them, -1 for the others; and how many they are."""
     number = flags.cast(I64).cumulative("add", 0)
     total = flags.cast(I64).sum([0]).reshape((ONE,))
-    (size,) = flags.r.sizes(total.value)
-    return where(flags, number - 1, number.like(-1)), size
+    (size,) = r.sizes(total.value)
+    return where(flags, number - 1, -1), size
 
 
 def chosen(x: Array, place: Array, size: Dim) -> Array:
@@ -35,24 +36,24 @@ def chosen(x: Array, place: Array, size: Dim) -> Array:
     return start.scatter(place.expand(1), x, 1, replacing(r, x.dtype))
 
 
-def _groups(x: Array) -> tuple[Array, Array]:
+def _groups(r: Reader, x: Array) -> tuple[Array, Array]:
     """For each element of a vector the number of its value in ascending order, and by that where it is first."""
-    r, n = x.r, x.shape[0]
+    n = x.shape[0]
     place = x.iota(0, I64)
     xs = [x.value, place.value]
     ordered, origin = (Array(r, y) for y in make_sort(r, xs, first_operand_order(r, xs), (), 0, False))
-    before = joined([filled(r, True, BOOL, (Dim.min(n, ONE),)), _differ(ordered)], 0)
+    before = joined([filled(r, True, BOOL, (Dim.min(n, ONE),)), _differ(r, ordered)], 0)
     number = before.cast(I64).cumulative("add", 0) - 1
     least = filled(r, np.iinfo(np.int64).max, I64, (n,))
     first = least.scatter(number.expand(1), origin, 1, monoid_region("min", I64))
     return filled(r, 0, I64, (n,)).scatter(origin.expand(1), number, 1, replacing(r, I64)), first
 
 
-def _differ(x: Array) -> Array:
+def _differ(r: Reader, x: Array) -> Array:
     """Whether each element but the first is another one than that before."""
-    n, scalar = x.shape[0], x.r.evaluator.scalar
-    few = scalar.minimum(n, ONE)
-    return x.slice(0, few, n).differs(x.slice(0, 0, n - few))
+    n = x.shape[0]
+    few = r.evaluator.scalar.minimum(n, ONE)
+    return x.slice(0, few, n) != x.slice(0, 0, n - few)
 
 
 def _unique(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -62,9 +63,9 @@ def _unique(r: Reader, op: Any, operands: list[Operand]) -> Result:
         axis_of(r, operands[1], x.rank)
     if x.rank != 1:
         r.unsupported("only elements of a vector")
-    group, first = _groups(x)
+    group, first = _groups(r, x)
     own = first.take(group, 0)
-    place, size = kept(own.equal(x.iota(0, I64)))
+    place, size = kept(r, own == x.iota(0, I64))
     index = place.take(own, 0)
     made = [chosen(x, place, size), index.cast(result_dtype(op, 1))]
     if len(op.results) > 2:
@@ -81,7 +82,7 @@ def _partition(r: Reader, op: Any, operands: list[Operand]) -> Result:
         r.equal(d, n, f"dimension {axis} of the numbers of parts and of the data")
     rows = dim_product(parts.shape)
     flat, number = x.reshape((rows, *x.shape[parts.rank :])), parts.reshape((rows,))
-    return [chosen(flat, *kept(number.equal(k))).value for k in range(len(op.results))]
+    return [chosen(flat, *kept(r, number == k)).value for k in range(len(op.results))]
 
 
 HANDLERS: dict[str, Handler] = {

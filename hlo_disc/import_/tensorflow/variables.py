@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import I64
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow import random
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, joined, size_scalar
 from hlo_disc.import_.tensorflow.indexing import strided_update
 from hlo_disc.import_.tensorflow.scatters import scatter_into, scattered
 
@@ -90,7 +91,7 @@ def _drawn(name: str) -> Handler:
         key, counter = held.slice(0, 2, 3), held.slice(0, 0, 2)
         words = [x.emit("bitcast_convert", dtype=np.dtype(np.uint64)).value for x in (key, counter)]
         made = random.HANDLERS[name](r, op, [shape, *words, algorithm, *rest])
-        count = size_scalar(r, dim_product(r.sizes(shape)), I64)
+        count = filled(r, dim_product(r.sizes(shape)), I64)
         return [made, _skipped(r, held, count).value]  # type: ignore[list-item]
 
     return handler

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.formulas.windows import Convolution, Pad, extents
+from hlo_disc.import_.handlers.arrays import Array, array, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, joined
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
-
-Pad = tuple["Dim | int", "Dim | int"]
 
 
 class Spatial:
@@ -54,148 +54,79 @@ class Spatial:
         return found
 
 
-def extents(windows: Sequence[Dim], dilations: Sequence[int]) -> list[Dim]:
-    return [(w - 1) * d + 1 for w, d in zip(windows, dilations, strict=True)]
-
-
-def convolve(
-    x: Array,
-    w: Array,
-    orders: tuple[Sequence[int], Sequence[int], Sequence[int]],
-    strides: Sequence[int],
-    pads: Sequence[Pad],
-    base: Sequence[int] | None = None,
-    holes: Sequence[int] | None = None,
-    groups: int = 1,
-    batch_groups: int = 1,
-    reverse: bool = False,
-) -> Array:
-    """orders: where batch, features and the rest are in the operand, the kernel (out, in, rest) and the result."""
-    r, rank = x.r, len(strides)
-    ones = (1,) * rank
-    return x.emit(
-        "convolution",
-        w,
-        lhs_spec=tuple(orders[0]),
-        rhs_spec=tuple(orders[1]),
-        out_spec=tuple(orders[2]),
-        strides=tuple(strides),
-        low=tuple(Dim.of(low) for low, _ in pads),
-        high=tuple(r.facts.canonical(Dim.of(high)) for _, high in pads),
-        base_dilations=tuple(base or ones),
-        window_dilations=tuple(holes or ones),
-        reversal=tuple(range(rank)) if reverse else (),
-        feature_groups=groups,
-        batch_groups=batch_groups,
-        dtype=x.dtype,
-    )
-
-
 def _known(r: Reader, d: Dim, what: str) -> int:
     return r.constants((d,), what)[0]
+
+
+def _windows(r: Reader, op: Any, x: Array, sizes: Sequence[Dim], w: Sequence[Dim], groups: int) -> Convolution:
+    """The windows of a convolution over axes of these sizes, with a kernel (…, x's features, y's features)."""
+    space = Spatial(op, x.rank)
+    strides, holes = space.numbers("strides"), space.numbers("dilations")
+    k = len(space.axes)
+    pads = space.pads(r, sizes, extents(w[:k], holes), strides)
+    return Convolution(space.order, (k + 1, k, *range(k)), strides, pads, holes, groups, x.dtype)
+
+
+def _groups(r: Reader, channels: Dim, inputs: Dim) -> int:
+    """How many groups of channels there are, of which a kernel takes so many."""
+    if channels is inputs:
+        return 1
+    taken = _known(r, inputs, "the input channels of a kernel")
+    if channels.is_const:
+        groups = channels.value // max(taken, 1)
+        r.equal(channels, Dim.const(groups * taken), "the channels and those that the kernel takes")
+        return groups
+    r.assume(channels, "==", Dim.const(taken), "the number of groups")
+    return 1
+
+
+def _flat(w: Sequence[Dim]) -> Shape:
+    """The shape of a depthwise kernel as one of groups: each of its channels is one."""
+    *window, channels, times = w
+    return (*window, ONE, channels * times)
 
 
 def _conv(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, w = (array(r, o) for o in operands)
     space = Spatial(op, x.rank)
-    strides, holes = space.numbers("strides"), space.numbers("dilations")
-    k = len(space.axes)
-    groups = 1
-    if x.shape[space.channel] is not w.shape[k]:
-        inputs = _known(r, w.shape[k], "the input channels of a kernel")
-        channels = x.shape[space.channel]
-        if channels.is_const:
-            groups = channels.value // max(inputs, 1)
-            r.equal(channels, Dim.const(groups * inputs), "the channels and those that the kernel takes")
-        else:
-            r.assume(channels, "==", Dim.const(inputs), "the number of groups")
-    sizes = [x.shape[a] for a in space.axes]
-    pads = space.pads(r, sizes, extents(w.shape[:k], holes), strides)
-    kernel = (k + 1, k, *range(k))
-    return convolve(x, w, (space.order, kernel, space.order), strides, pads, holes=holes, groups=groups).value
+    groups = _groups(r, x.shape[space.channel], w.shape[len(space.axes)])
+    return _windows(r, op, x, [x.shape[a] for a in space.axes], w.shape, groups).apply(x, w).value
 
 
 def _depthwise(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, w = (array(r, o) for o in operands)
     space = Spatial(op, x.rank)
-    strides, holes = space.numbers("strides"), space.numbers("dilations")
-    h, v, channels, times = w.shape
+    channels = w.shape[-2]
     r.equal(x.shape[space.channel], channels, "the channels and those of the kernel")
-    pads = space.pads(r, [x.shape[a] for a in space.axes], extents((h, v), holes), strides)
-    flat = w.reshape((h, v, ONE, channels * times))
     groups = _known(r, channels, "the channels of a kernel")
-    return convolve(x, flat, (space.order, (3, 2, 0, 1), space.order), strides, pads, holes=holes, groups=groups).value
+    windows = _windows(r, op, x, [x.shape[a] for a in space.axes], w.shape, groups)
+    return windows.apply(x, w.reshape(_flat(w.shape))).value
 
 
 def _conv_input_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """The gradient of a convolution by its input: one with the turned kernel over the gradient with holes."""
     shape = r.sizes(operands[0])
     w, dy = array(r, operands[1]), array(r, operands[2])
     space = Spatial(op, dy.rank)
-    strides, holes = space.numbers("strides"), space.numbers("dilations")
-    k = len(space.axes)
-    if len(shape) == k:  # only the spatial sizes
-        full = list(dy.shape)
-        for a, n in zip(space.axes, shape, strict=True):
-            full[a] = n
-        full[space.channel] = w.shape[k]
-        shape = tuple(full)
-    sizes = [shape[a] for a in space.axes]
-    windows = extents(w.shape[:k], holes)
-    pads = []
-    for axis, n, window, stride, (low, _) in zip(
-        space.axes, sizes, windows, strides, space.pads(r, sizes, windows, strides), strict=True
-    ):
-        before = window - 1 - low
-        reach = (dy.shape[axis] - 1) * stride + 1  # the gradient with its holes
-        pads.append((before, r.facts.canonical(n + window - 1 - before - reach)))
+    sizes = shape if len(shape) == len(space.axes) else [shape[a] for a in space.axes]
+    groups = 1
     if "tf.Depthwise" in op.name:
-        channels, times = w.shape[k], w.shape[k + 1]
-        groups = _known(r, channels, "the channels of a kernel")
-        flat = w.reshape((*w.shape[:k], channels, times)).transpose((*range(k), k + 1, k))
-        kernel = flat.reshape((*w.shape[:k], times, channels))
-        made = convolve(
-            dy,
-            kernel,
-            (space.order, (k + 1, k, *range(k)), space.order),
-            [1] * k,
-            pads,
-            strides,
-            holes,
-            groups,
-            reverse=True,
-        )
-    else:
-        made = convolve(
-            dy, w, (space.order, (k, k + 1, *range(k)), space.order), [1] * k, pads, strides, holes, reverse=True
-        )
+        groups = _known(r, w.shape[-2], "the channels of a kernel")
+        w = w.reshape(_flat(w.shape))
+    made = _windows(r, op, dy, sizes, w.shape, groups).input_gradient(dy, w, sizes)
     for a, n in zip(space.axes, sizes, strict=True):
         r.equal(made.shape[a], n, f"dimension {a} of the gradient and of the input")
     return made.value
 
 
 def _conv_filter_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """The gradient by the kernel: the input with the gradient, with holes, as kernel; batches are summed over."""
     x, dy = array(r, operands[0]), array(r, operands[2])
     shape = r.sizes(operands[1])
     space = Spatial(op, x.rank)
-    strides, holes = space.numbers("strides"), space.numbers("dilations")
-    k = len(space.axes)
-    windows = extents(shape[:k], holes)
-    sizes = [x.shape[a] for a in space.axes]
-    pads = []
-    for axis, n, window, stride, (low, _) in zip(
-        space.axes, sizes, windows, strides, space.pads(r, sizes, windows, strides), strict=True
-    ):
-        reach = (dy.shape[axis] - 1) * stride + 1
-        pads.append((low, r.facts.canonical(window + reach - 1 - n - low)))
-    depthwise = "tf.Depthwise" in op.name
-    groups = _known(r, shape[k], "the channels of a kernel") if depthwise else 1
-    lhs = (space.channel, 0, *space.axes)
-    rhs = (space.channel, 0, *space.axes)
-    out = (k, k + 1, *range(k))
-    made = convolve(x, dy, (lhs, rhs, out), holes, pads, holes=strides, batch_groups=groups)
-    for a, n in enumerate(shape[:k]):
+    window = shape[: len(space.axes)]
+    groups = _known(r, shape[-2], "the channels of a kernel") if "tf.Depthwise" in op.name else 1
+    windows = _windows(r, op, x, [x.shape[a] for a in space.axes], shape, groups)
+    made = windows.kernel_gradient(x, dy, window)
+    for a, n in enumerate(window):
         r.equal(made.shape[a], n, f"dimension {a} of the gradient and of the kernel")
     return made.reshape(shape).value
 

@@ -10,6 +10,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, array, joined
 from hlo_disc.import_.handlers.convolution import make_convolution
 from hlo_disc.import_.handlers.gather import (
     make_dynamic_slice,
@@ -27,7 +28,6 @@ from hlo_disc.import_.handlers.views import make_pad
 from hlo_disc.import_.handlers.windows import Window, make_reduce_window, make_select_and_scatter
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow import control, linalg
-from hlo_disc.import_.tensorflow.arrays import Array, array, joined
 from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,7 +49,7 @@ def check(fn, *calls, warned=1, gradients=False):
 
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.float8_e4m3fn])
 def test_arguments_of_a_type_that_there_is_not(dtype, monkeypatch):
-    monkeypatch.setattr("hlo_disc.import_.aten.reader.DTYPES", {torch.float32: hlo_disc.import_.aten.tensors.F32})
+    monkeypatch.setattr("hlo_disc.import_.aten.reader.DTYPES", {torch.float32: np.dtype(np.float32)})
     ours = torch.compile(lambda x, y: (x[1:], y + 1), backend="hlo_disc", dynamic=True)
     for n in (3, 5):
         x, y = torch.ones(n).to(dtype), torch.randn(n)

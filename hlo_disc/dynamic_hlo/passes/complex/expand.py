@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import Array
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, all_ops, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.passes.complex import products as complex_products
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import FORMULAS, Complex, multiply
-from hlo_disc.dynamic_hlo.passes.complex.reals import Real
+from hlo_disc.dynamic_hlo.passes.complex.reals import RealMaker
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
 
@@ -81,7 +82,8 @@ def _formula(e: Block, op: Op) -> Pair | Value:
 
 
 def _numbers(b: GraphBuilder, parts: Sequence[Value], loc: str, roomy: bool = False) -> list[Complex]:
-    reals = [Real(b, x, loc, roomy) for x in parts]
+    r = RealMaker(b, loc, roomy)
+    reals = [Array(r, x) for x in parts]
     return [Complex(*reals[i : i + 2]) for i in range(0, len(reals), 2)]
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import Array, where
 from hlo_disc.dynamic_hlo.passes.complex.reals import (
-    Real,
     clamp,
     copysign,
     exact_sum,
@@ -26,10 +26,8 @@ from hlo_disc.dynamic_hlo.passes.complex.reals import (
     is_finite,
     is_inf,
     is_nan,
-    maximum,
-    minimum,
+    is_roomy,
     power_of_two,
-    where,
 )
 
 INF = math.inf
@@ -41,19 +39,19 @@ _SHIFT = {4: 64.0, 8: 512.0}
 class Complex(NamedTuple):
     """The real and the imaginary part."""
 
-    re: Real
-    im: Real
+    re: Array
+    im: Array
 
 
 @dataclass(frozen=True)
 class Formula:
     """build(*complex operands). wide: single precision is computed in double."""
 
-    build: Callable[..., Complex | Real]
+    build: Callable[..., Complex | Array]
     wide: bool = True
 
 
-def _fn(name: str) -> Callable[..., Real]:
+def _fn(name: str) -> Callable[..., Array]:
     return lambda x, *others: x.op(name, *others)
 
 
@@ -61,21 +59,21 @@ exp, expm1, log = map(_fn, ("exponential", "exponential_minus_one", "log"))
 sin, cos, sqrt, cbrt, atan2 = map(_fn, ("sine", "cosine", "sqrt", "cbrt", "atan2"))
 
 
-def _where(condition: Real, x: Complex, y: Complex) -> Complex:
+def _where(condition: Array, x: Complex, y: Complex) -> Complex:
     return Complex(where(condition, x.re, y.re), where(condition, x.im, y.im))
 
 
-def _infinite(z: Complex) -> Real:
+def _infinite(z: Complex) -> Array:
     return is_inf(z.re) | is_inf(z.im)
 
 
-def _largest(z: Complex) -> Real:
-    return maximum(abs(z.re), abs(z.im))
+def _largest(z: Complex) -> Array:
+    return abs(z.re).maximum(abs(z.im))
 
 
-def _scaled(z: Complex, even: bool = False) -> tuple[Complex, Real | None]:
+def _scaled(z: Complex, even: bool = False) -> tuple[Complex, Array | None]:
     """(w, e) with z = w * 2**e and the larger part of w from 1 to 2 (to 4 for an even e); (z, None) for a roomy z."""
-    if z.re.roomy:
+    if is_roomy(z.re):
         return z, None
     e = exponent(_largest(z))
     if even:
@@ -100,7 +98,7 @@ def _divide(a: Complex, b: Complex) -> Complex:
     n, d = _direction(n, endless[0]), _direction(d, endless[1])
     square = d.re * d.re + d.im * d.im
     re, im = n.re * d.re + n.im * d.im, n.im * d.re - n.re * d.im
-    if a.re.roomy:  # digits to spare
+    if is_roomy(a.re):  # digits to spare
         factor = factor / square
     else:
         re, im = re / square, im / square
@@ -113,12 +111,12 @@ def _divide(a: Complex, b: Complex) -> Complex:
     return _where((b.re == 0) & (b.im == 0), by_zero, Complex(re * factor, im * factor))
 
 
-def _direction(z: Complex, endless: Real) -> Complex:
+def _direction(z: Complex, endless: Array) -> Complex:
     """Where `endless`, infinite parts as 1 and finite ones as 0, with their signs; else z."""
     return Complex(*(where(endless, clamp(-1.0, x, 1.0) * where(is_inf(x), x.like(1.0), 0.0), x) for x in z))
 
 
-def _abs(z: Complex) -> Real:
+def _abs(z: Complex) -> Array:
     w, e = _scaled(z)
     size = sqrt(w.re * w.re + w.im * w.im)
     return where(_infinite(z), INF, size if e is None else size * power_of_two(e))
@@ -130,7 +128,7 @@ def _sign(z: Complex) -> Complex:
     return _where((z.re == 0) & (z.im == 0), z, Complex(w.re / size, w.im / size))
 
 
-def _first(before: Callable[[Real, Real], Real]) -> Callable[[Complex, Complex], Complex]:
+def _first(before: Callable[[Array, Array], Array]) -> Callable[[Complex, Complex], Complex]:
     """The one whose parts come first in lexicographic order; one with a NaN before all others."""
 
     def choose(a: Complex, b: Complex) -> Complex:
@@ -153,11 +151,11 @@ def _exp(z: Complex) -> Complex:
     return Complex(re, where(z.im == 0, z.im, im))
 
 
-def _exp_in_range(x: Real) -> tuple[Real, Real | float]:
+def _exp_in_range(x: Array) -> tuple[Array, Array | float]:
     """(e, f) with exp(x) = e * f, e finite as long as exp(x) times something in x's precision may be."""
-    if x.roomy:
+    if is_roomy(x):
         return exp(x), 1.0
-    size = x.value.dtype.itemsize
+    size = x.dtype.itemsize
     large = x > _LARGE[size]
     return exp(where(large, x - _SHIFT[size], x)), where(large, x.like(math.exp(_SHIFT[size])), 1.0)
 
@@ -169,7 +167,7 @@ def _expm1(z: Complex) -> Complex:
     return Complex(where(abs(z.re) > _LARGE[8], whole.re - 1.0, re), whole.im)
 
 
-def _squares(*parts: Real) -> list[Real]:
+def _squares(*parts: Array) -> list[Array]:
     """The sum of squares of doubles as a sum of exact products."""
     terms = []
     for high, low in map(halves, parts):
@@ -177,37 +175,37 @@ def _squares(*parts: Real) -> list[Real]:
     return terms
 
 
-def _excess(z: Complex) -> Real:
+def _excess(z: Complex) -> Array:
     """|z|**2 - 1 for z near the unit circle."""
-    large, small = _largest(z), minimum(abs(z.re), abs(z.im))
-    if z.re.roomy:
+    large, small = _largest(z), abs(z.re).minimum(abs(z.im))
+    if is_roomy(z.re):
         return (large - 1.0) * (large + 1.0) + small * small
     return exact_sum(large.like(-1.0), *_squares(large, small))
 
 
-def _log_abs(z: Complex, excess: Real) -> Real:
+def _log_abs(z: Complex, excess: Array) -> Array:
     """log|z|, near the unit circle from `excess`, |z|**2 - 1, in which digits cancel."""
     (w, e), large = _scaled(z), _largest(z)
     near = (large > 0.6) & (large < 1.5)
     half = 0.5 * _log_near_one(near, excess, w.re * w.re + w.im * w.im)
     if e is not None:
-        half = where(near, half, half + e.op("convert", dtype=half.value.dtype) * math.log(2))
+        half = where(near, half, half + e.cast(half.dtype) * math.log(2))
     return where(_infinite(z), INF, half)
 
 
-def _log_near_one(near: Real, excess: Real, far: Real) -> Real:
+def _log_near_one(near: Array, excess: Array, far: Array) -> Array:
     """log(1 + excess) where `near`, log(far) elsewhere. That 1 + excess is rounded is made up for to first order."""
     x = where(near, 1.0 + excess, far)
     found = log(x)
     return where(near, where(x == 1.0, excess, found * (excess / (x - 1.0))), found)
 
 
-def _angle(z: Complex) -> Real:
+def _angle(z: Complex) -> Array:
     """The angle of a number, in its own precision: nothing cancels in it."""
-    if not z.re.roomy:
+    if not is_roomy(z.re):
         return atan2(z.im, z.re)
-    im, re = (x.op("convert", dtype=np.dtype(np.float32)) for x in (z.im, z.re))
-    return atan2(im, re).op("convert", dtype=z.re.value.dtype)
+    im, re = (x.cast(np.float32) for x in (z.im, z.re))
+    return atan2(im, re).cast(z.re.dtype)
 
 
 def _log(z: Complex) -> Complex:
@@ -217,7 +215,7 @@ def _log(z: Complex) -> Complex:
 def _log1p(z: Complex) -> Complex:
     x, y = z
     moved = Complex(x + 1.0, y)
-    excess = x * (x + 2.0) + y * y if x.roomy else exact_sum(2.0 * x, *_squares(x, y))
+    excess = x * (x + 2.0) + y * y if is_roomy(x) else exact_sum(2.0 * x, *_squares(x, y))
     return Complex(_log_abs(moved, excess), _angle(moved))
 
 
@@ -271,17 +269,17 @@ def _cbrt(z: Complex) -> Complex:
 # -------------------------------------------------------------------------------------------------- circles, hyperbolas
 
 
-def _cosh_sinh(x: Real) -> tuple[Real, Real]:
+def _cosh_sinh(x: Array) -> tuple[Array, Array]:
     """cosh and sinh of numbers between -700 and 700."""
     e = expm1(abs(x))
     rest = e / (e + 1.0)
     return 0.5 * (e * rest) + 1.0, copysign(0.5 * (e + rest), x)
 
 
-def _hyperbolic(x: Real) -> tuple[Real, Real, Real | float]:
+def _hyperbolic(x: Array) -> tuple[Array, Array, Array | float]:
     """(c, s, f) with cosh(x) = c * f and sinh(x) = s * f."""
-    cosh, sinh = _cosh_sinh(maximum(minimum(x, _LARGE[8]), -_LARGE[8]))
-    if x.roomy:  # past 700 both are infinite in single precision
+    cosh, sinh = _cosh_sinh(x.minimum(_LARGE[8]).maximum(-_LARGE[8]))
+    if is_roomy(x):  # past 700 both are infinite in single precision
         return cosh, sinh, 1.0
     e, factor = _exp_in_range(abs(x))
     far = abs(x) > _LARGE[8]
@@ -302,11 +300,11 @@ def _cosine(z: Complex) -> Complex:
 
 
 def _tanh(z: Complex) -> Complex:
-    cosh, sinh = _cosh_sinh(maximum(minimum(z.re, 350.0), -350.0))
+    cosh, sinh = _cosh_sinh(z.re.minimum(350.0).maximum(-350.0))
     c = cos(z.im)
     size = c * c + sinh * sinh
     re, im = sinh * cosh / size, sin(z.im) * c / size
-    if not z.re.roomy:  # it vanishes
+    if not is_roomy(z.re):  # it vanishes
         im = where(abs(z.re) > 350.0, 0.0 * im, im)
     straight = is_inf(z.re)
     re, im = where(straight, copysign(1.0, z.re), re), where(straight & ~is_finite(z.im), 0.0, im)
@@ -328,8 +326,8 @@ def _atan2(y: Complex, x: Complex) -> Complex:
 
 FORMULAS: Mapping[str, Formula] = {
     "multiply": Formula(multiply, wide=False),
-    "maximum": Formula(_first(Real.__gt__), wide=False),
-    "minimum": Formula(_first(Real.__lt__), wide=False),
+    "maximum": Formula(_first(Array.__gt__), wide=False),
+    "minimum": Formula(_first(Array.__lt__), wide=False),
     "divide": Formula(_divide),
     "abs": Formula(_abs),
     "sign": Formula(_sign),

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import Array, PlainMaker
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import Complex, multiply
-from hlo_disc.dynamic_hlo.passes.complex.reals import Real
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 
@@ -92,7 +92,7 @@ def _short_dot(e: Block, op: Op) -> Pair:
         dims = tuple(places[axis] if axis in places else next(free) for axis in range(value.rank))
         typed = [v if v.dtype == dtype else e.b.op("convert", [v], op.loc, dtype=dtype) for v in e.pair(value)]
         spread = [e.b.op("broadcast", [v], op.loc, shape=shape, dims=dims) for v in typed]
-        factors.append(Complex(*(Real(e.b, v, op.loc) for v in spread)))
+        factors.append(Complex(*(Array(PlainMaker(e.b, op.loc), v) for v in spread)))
     product = multiply(*factors)
     zero = e.b.op("constant", [], op.loc, value=np.zeros((), dtype))
     over = tuple(range(op.result.rank, len(shape)))

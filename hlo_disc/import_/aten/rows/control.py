@@ -11,10 +11,12 @@ from torch._higher_order_ops.flex_attention import _math_attention_inner
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from hlo_disc.dynamic_hlo.expr import BOOL, I32, I64
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
 from hlo_disc.import_.aten.results import fake_of
-from hlo_disc.import_.aten.tensors import BOOL, I32, I64
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.formulas.loops import loop
+from hlo_disc.import_.handlers.arrays import Array, emit_all
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -24,23 +26,23 @@ def _region(
     r: AtenReader, inputs: Sequence[Value], results: Callable[[], Sequence[Any]]
 ) -> tuple[Region, tuple[Value, ...]]:
     with r.inside():
-        return isolated(inputs, r.builder.ops, _tensors(r, results()))
+        return isolated(inputs, r.builder.ops, [x.value for x in _tensors(r, results())])
 
 
-def _tensors(r: AtenReader, values: Sequence[Any]) -> list[Value]:
-    if not all(isinstance(x, Value) for x in values):
+def _tensors(r: AtenReader, values: Sequence[Any]) -> list[Array]:
+    if not all(isinstance(x, Array) for x in values):
         r.unsupported("what its graphs take and return must be tensors")
     return list(values)
 
 
 def _cond(
     r: AtenReader, condition: Any, yes: GraphModule, no: GraphModule, operands: Sequence[Any] = ()
-) -> list[Value]:
+) -> list[Array]:
     if isinstance(condition, bool):
-        return r.run(yes if condition else no, operands)
+        return r.call(yes if condition else no, operands)
     if any(r.data.is_open(d) for x in r.outs for d in x.shape):
         r.unsupported("branches whose results differ in shape are not supported")
-    regions = [_region(r, (), lambda graph=graph: r.run(graph, operands)) for graph in (no, yes)]  # type: ignore[misc]
+    regions = [_region(r, (), lambda graph=graph: r.call(graph, operands)) for graph in (no, yes)]  # type: ignore[misc]
     for region, _ in regions:
         for made, out in zip(region.outputs, r.outs, strict=True):
             if made.dtype != out.dtype:
@@ -48,41 +50,36 @@ def _cond(
             for axis, (a, b) in enumerate(zip(made.shape, out.shape, strict=True)):
                 r.equal(a, b, f"dimension {axis} of a branch's result and what PyTorch says of it")
     branches, captured = with_captures(regions, 0)
-    index = r.convert(r.reshape(r.convert(condition, BOOL), ()), I32)
-    return list(r.emit_all("case", (index, *captured), branches=branches))
+    index = condition.cast(BOOL).reshape(()).cast(I32)
+    return emit_all(r, "case", (index, *(Array(r, x) for x in captured)), branches=branches)
 
 
-def _loop(
-    r: AtenReader,
-    initial: Sequence[Value],
-    test: Callable[[Sequence[Value]], Any],
-    step: Callable[[Sequence[Value]], Sequence[Any]],
-) -> tuple[Value, ...]:
-    inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
-    cond = _region(r, inputs, lambda: [r.reshape(r.convert(test(inputs), BOOL), ())])
-    body = _region(r, inputs, lambda: step(inputs))
-    for before, after in zip(initial, body[0].outputs, strict=True):
-        if before.dtype != after.dtype or before.rank != after.rank:
-            r.unsupported(f"a turn makes {after!r} of {before!r}")
-        for axis, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)):
-            r.equal(a, b, f"dimension {axis} before and after a turn")
-    regions, captured = with_captures([cond, body], len(initial))
-    return r.emit_all("while", (*initial, *captured), cond=regions[0], body=regions[1], carried=len(initial))
+def _alike(r: AtenReader, before: Sequence[Array], after: list[Array]) -> list[Array]:
+    """The results of an iteration, which have the types of what it is given."""
+    for x, y in zip(before, after, strict=True):
+        if x.dtype != y.dtype or x.rank != y.rank:
+            r.unsupported(f"an iteration makes {y.value!r} of {x.value!r}")
+        for axis, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)):
+            r.equal(a, b, f"dimension {axis} before and after an iteration")
+    return after
 
 
 def _while_loop(
     r: AtenReader, test: GraphModule, step: GraphModule, carried: Sequence[Any], others: Sequence[Any] = ()
-) -> list[Value]:
-    def condition(state: Sequence[Value]) -> Any:
-        (holds,) = _tensors(r, r.run(test, [*state, *others]))
-        return holds
+) -> list[Array]:
+    def condition(*state: Array) -> Array:
+        (holds,) = _tensors(r, r.call(test, [*state, *others]))
+        return holds.cast(BOOL).reshape(())
 
-    return list(_loop(r, _tensors(r, carried), condition, lambda state: r.run(step, [*state, *others])))
+    def body(*state: Array) -> list[Array]:
+        return _alike(r, state, _tensors(r, r.call(step, [*state, *others])))
+
+    return loop(r, condition, body, _tensors(r, carried))
 
 
 def _scan(
     r: AtenReader, combine: GraphModule, initial: Sequence[Any], lines: Sequence[Any], others: Sequence[Any] = ()
-) -> list[Value]:
+) -> list[Array]:
     """(what is carried, and what each turn made of it and the next row of the lines)."""
     state, lines = _tensors(r, initial), _tensors(r, lines)
     count = lines[0].shape[0]
@@ -90,22 +87,21 @@ def _scan(
         r.equal(x.shape[0], count, "the numbers of rows")
     made = [r.full(0, x.dtype, x.shape) for x in r.outs[len(state) :]]
 
-    def at(x: Value, i: Value) -> list[Value]:
+    def at(x: Array, i: Array) -> list[Array]:
         return [i, *[r.scalar(0, I64)] * (x.rank - 1)]
 
-    def step(values: Sequence[Value]) -> list[Any]:
+    def step(*values: Array) -> list[Array]:
         i, carried, rows = values[0], values[1 : len(state) + 1], values[len(state) + 1 :]
-        taken = [r.emit("dynamic_slice", (x, *at(x, i)), sizes=(ONE, *x.shape[1:])) for x in lines]
-        results = _tensors(r, r.run(combine, [*carried, *(r.squeeze(x, 0) for x in taken), *others]))
+        taken = [x.emit("dynamic_slice", *at(x, i), sizes=(ONE, *x.shape[1:])) for x in lines]
+        results = _tensors(r, r.call(combine, [*carried, *(x.squeeze(0) for x in taken), *others]))
         put = [
-            r.emit("dynamic_update_slice", (x, r.unsqueeze(y, 0), *at(x, i)))
+            x.emit("dynamic_update_slice", y.expand(0), *at(x, i))
             for x, y in zip(rows, results[len(state) :], strict=True)
         ]
-        return [r.op("add", i, 1), *results[: len(state)], *put]
+        return _alike(r, values, [i + 1, *results[: len(state)], *put])
 
     zero = r.scalar(0, I64)
-    found = _loop(r, [zero, *state, *made], lambda x: r.compare(x[0], "LT", r.scalar(count, I64)), step)
-    return list(found[1:])
+    return loop(r, lambda i, *_: i < count, step, [zero, *state, *made])[1:]
 
 
 def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,6 +152,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "while_loop": _while_loop,
     "scan": _scan,
     "map_impl": lambda r, f, lines, others=(): _scan(r, f, (), lines, others),
-    "invoke_subgraph": lambda r, graph, _, *operands: r.run(graph, operands),
+    "invoke_subgraph": lambda r, graph, _, *operands: r.call(graph, operands),
     "flex_attention": _retraced(_flex_attention),
 }

@@ -61,6 +61,7 @@ CASES = cases(
         ("pow", tf.math.pow, (POSITIVE, "f32[a, 1]")),
         ("pow of integers", tf.math.pow, ("i32[a, b]", "i32[b]@0:4")),
         ("floordiv of integers", lambda x, y: x // (tf.abs(y) + 1), ("i32[a, b]", "i32[b]")),
+        ("floordiv of bfloat16", lambda x, y: x // y, ("bf16[a, b]", "bf16[b]@1:3")),
         ("floormod of integers", lambda x, y: x % (tf.abs(y) + 1), ("i64[a, b]", "i64[b]")),
         ("truediv of integers", lambda x: x / 3, "i32[a, b]"),
         ("logical_and", tf.math.logical_and, ("bool[a, b]", "bool[b]")),

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, F32
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.tensors import BOOL, F32, Axes
+from hlo_disc.import_.formulas.arithmetic import log_softmax, softmax
+from hlo_disc.import_.handlers.arrays import Array, Axes
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -20,88 +21,80 @@ def computed(dtype: np.dtype) -> np.dtype:
     return F32 if dtype_class(dtype) == "float" and dtype.itemsize < 4 else dtype
 
 
-def _summed(kind: str) -> Callable[..., Value]:
-    def handle(r: AtenReader, x: Value, axes: Axes = None, keep: bool = False, **_: Any) -> Value:
-        wide = r.convert(x, computed(r.out.dtype))
-        return r.convert(r.reduce(wide, axes, kind, keep), r.out.dtype)
+def _axes(x: Array, axes: Axes) -> tuple[int, ...]:
+    """The axes of a reduction: all, where PyTorch names none."""
+    return x.axes(None if axes == () else axes)
+
+
+def _summed(kind: str) -> Callable[..., Array]:
+    def handle(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False, **_: Any) -> Array:
+        wide = x.cast(computed(r.out.dtype))
+        return wide.reduce(kind, _axes(x, axes), keep).cast(r.out.dtype)
 
     return handle
 
 
-def _mean(r: AtenReader, x: Value, axes: Axes = None, keep: bool = False, **_: Any) -> Value:
-    wide = r.convert(x, computed(r.out.dtype))
-    total = r.reduce(wide, axes, "add", keep)
-    return r.convert(r.op("divide", total, r.count(x, axes, wide.dtype)), r.out.dtype)
+def _mean(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False, **_: Any) -> Array:
+    wide = x.cast(computed(r.out.dtype))
+    return wide.mean(_axes(x, axes), keep).cast(r.out.dtype)
 
 
-def _extremum(kind: str) -> Callable[..., Value]:
-    def handle(r: AtenReader, x: Value, axes: Axes = None, keep: bool = False) -> Value:
-        return r.reduce(x, axes, kind, keep)
-
-    return handle
-
-
-def _tested(kind: str) -> Callable[..., Value]:
-    def handle(r: AtenReader, x: Value, axes: Axes = None, keep: bool = False) -> Value:
-        truth = r.convert(x, BOOL)
-        return r.convert(r.reduce(truth, axes, kind, keep), r.out.dtype)
+def _extremum(kind: str) -> Callable[..., Array]:
+    def handle(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False) -> Array:
+        return x.reduce(kind, _axes(x, axes), keep)
 
     return handle
 
 
-def _variance(r: AtenReader, x: Value, axes: Axes = None, correction: float | None = 1, keepdim: bool = False) -> Value:
+def _tested(kind: str) -> Callable[..., Array]:
+    def handle(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False) -> Array:
+        return x.cast(BOOL).reduce(kind, _axes(x, axes), keep).cast(r.out.dtype)
+
+    return handle
+
+
+def _variance(r: AtenReader, x: Array, axes: Axes = None, correction: float | None = 1, keepdim: bool = False) -> Array:
     return _var_mean(r, x, axes, correction, keepdim)[0]
 
 
 def _var_mean(
-    r: AtenReader, x: Value, axes: Axes = None, correction: float | None = 1, keepdim: bool = False
-) -> list[Value]:
+    r: AtenReader, x: Array, axes: Axes = None, correction: float | None = 1, keepdim: bool = False
+) -> list[Array]:
     dtype = r.out.dtype
-    wide = r.convert(x, computed(dtype if dtype_class(x.dtype) != "complex" else x.dtype))
-    count = r.count(x, axes, computed(dtype))
-    mean = r.op("divide", r.reduce(wide, axes, "add", True), r.convert(count, wide.dtype))
-    centred = r.op("subtract", wide, mean)
-    if dtype_class(x.dtype) == "complex":
-        squares = r.op("multiply", *[r.emit("abs", (centred,))] * 2)
-    else:
-        squares = r.op("multiply", centred, centred)
-    left = r.op("maximum", r.op("subtract", count, 1 if correction is None else correction), 0)
-    variance = r.op("divide", r.reduce(squares, axes, "add", keepdim), left)
+    wide = x.cast(computed(dtype if dtype_class(x.dtype) != "complex" else x.dtype))
+    chosen = _axes(x, axes)
+    count = x.count(chosen, computed(dtype))
+    mean = wide.sum(chosen, True) / count.cast(wide.dtype)
+    centred = wide - mean
+    size = abs(centred) if dtype_class(x.dtype) == "complex" else centred
+    left = (count - (1 if correction is None else correction)).maximum(0)
+    variance = (size * size).sum(chosen, keepdim) / left
     if not keepdim:
-        mean = r.reshape(mean, variance.shape)
-    return [r.convert(variance, dtype), r.convert(mean, r.outs[-1].dtype)]
+        mean = mean.reshape(variance.shape)
+    return [variance.cast(dtype), mean.cast(r.outs[-1].dtype)]
 
 
-def _softmax(r: AtenReader, x: Value, axis: int, _: bool = False) -> Value:
-    wide = r.convert(x, computed(r.out.dtype))
-    exps = r.emit("exponential", (r.op("subtract", wide, r.reduce(wide, axis, "max", True)),))
-    return r.convert(r.op("divide", exps, r.reduce(exps, axis, "add", True)), r.out.dtype)
-
-
-def _log_softmax(r: AtenReader, x: Value, axis: int, _: bool = False) -> Value:
-    wide = r.convert(x, computed(r.out.dtype))
-    shifted = r.op("subtract", wide, r.reduce(wide, axis, "max", True))
-    total = r.reduce(r.emit("exponential", (shifted,)), axis, "add", True)
-    return r.convert(r.op("subtract", shifted, r.emit("log", (total,))), r.out.dtype)
+def _widely(formula: Callable[[Array, int], Array]) -> Callable[..., Array]:
+    return lambda r, x, axis, _=False: formula(x.cast(computed(r.out.dtype)), axis).cast(r.out.dtype)
 
 
 def _layer_norm(
-    r: AtenReader, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, epsilon: float
-) -> list[Value]:
+    r: AtenReader, x: Array, shape: Sequence[Any], weight: Array | None, bias: Array | None, epsilon: float
+) -> list[Array]:
     """(normalised, mean, 1 / deviation), over the last axes."""
     axes = tuple(range(x.rank - len(shape), x.rank))
-    wide = r.convert(x, computed(x.dtype))
-    count = r.count(x, axes, wide.dtype)
-    mean = r.op("divide", r.reduce(wide, axes, "add", True), count)
-    centred = r.op("subtract", wide, mean)
-    variance = r.op("divide", r.reduce(r.op("multiply", centred, centred), axes, "add", True), count)
-    inverse = r.emit("rsqrt", (r.op("add", variance, epsilon),))
-    made = r.op("multiply", centred, inverse)
+    wide = x.cast(computed(x.dtype))
+    count = x.count(axes, wide.dtype)
+    mean = wide.sum(axes, True) / count
+    centred = wide - mean
+    variance = (centred * centred).sum(axes, True) / count
+    inverse = (variance + epsilon).op("rsqrt")
+    made = centred * inverse
     if weight is not None:
-        made = r.op("multiply", made, r.convert(weight, wide.dtype))
+        made = made * weight.cast(wide.dtype)
     if bias is not None:
-        made = r.op("add", made, r.convert(bias, wide.dtype))
-    return [r.convert(y, out.dtype) for y, out in zip((made, mean, inverse), r.outs, strict=True)]
+        made = made + bias.cast(wide.dtype)
+    return [y.cast(out.dtype) for y, out in zip((made, mean, inverse), r.outs, strict=True)]
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -125,7 +118,7 @@ ROWS: dict[str, Callable[..., Any]] = {
         r, x, axes, correction, keepdim),
     "aten.var_mean.correction": lambda r, x, axes=None, *, correction=1, keepdim=False: _var_mean(
         r, x, axes, correction, keepdim),
-    "aten._softmax.default": _softmax,
-    "aten._log_softmax.default": _log_softmax,
+    "aten._softmax.default": _widely(softmax),
+    "aten._log_softmax.default": _widely(log_softmax),
     "aten.native_layer_norm.default": _layer_norm,
 }  # fmt: skip

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, I32, I64, formula_region, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Region, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.sorting import numbered
-from hlo_disc.import_.aten.tensors import BOOL, I32, I64
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array, emit_all, filled
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -25,96 +25,88 @@ if TYPE_CHECKING:
 _I8 = np.dtype(np.int8)
 
 
-def _running(kind: str) -> Callable[..., Value]:
-    def handle(r: AtenReader, x: Value, axis: int, *, dtype: Any = None) -> Value:
-        wide = r.convert(r.convert(x, r.out.dtype), computed(r.out.dtype))
-        return r.convert(r.cumulative(wide, axis, kind), r.out.dtype) if x.rank else r.convert(x, r.out.dtype)
+def _running(kind: str) -> Callable[..., Array]:
+    def handle(r: AtenReader, x: Array, axis: int, *, dtype: Any = None) -> Array:
+        wide = x.cast(r.out.dtype).cast(computed(r.out.dtype))
+        return wide.cumulative(kind, axis).cast(r.out.dtype) if x.rank else x.cast(r.out.dtype)
 
     return handle
 
 
-def _running_logsumexp(r: AtenReader, x: Value, axis: int) -> Value:
+def _running_logsumexp(r: AtenReader, x: Array, axis: int) -> Array:
     if dtype_class(x.dtype) == "complex":
         r.unsupported("of complex numbers")
     if not x.rank:
         return x
-    wide = r.convert(x, computed(x.dtype))
-    body = make_region(r.facts, [(wide.dtype, ())] * 2, _log_add_exp)
-    start = r.constant(np.array(-np.inf, wide.dtype))
-    (made,) = r.emit_all("cumulative", (wide, start), dim=axis % x.rank, reverse=False, body=body)
-    return r.convert(made, x.dtype)
+    wide = x.cast(computed(x.dtype))
+    body = formula_region(r.facts, [wide.dtype] * 2, _log_add_exp)
+    start = filled(r, -np.inf, wide.dtype)
+    (made,) = emit_all(r, "cumulative", [wide, start], dim=axis % x.rank, reverse=False, body=body)
+    return made.cast(x.dtype)
 
 
-def _log_add_exp(b: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
+def _log_add_exp(a: Array, b: Array) -> list[Array]:
     """log(exp(a) + exp(b)); of two equal infinities it is that infinity."""
-    high, low = b.op("maximum", inputs), b.op("minimum", inputs)
-    sum_ = b.op("add", [high, b.op("log_plus_one", [b.op("exponential", [b.op("subtract", [low, high])])])])
-    infinite = b.op("not", [b.op("is_finite", [high])])
-    same = b.op("and", [b.op("compare", [high, low], direction="EQ"), infinite])
-    return [b.op("select", [same, high, sum_])]
+    high, low = a.maximum(b), a.minimum(b)
+    sum_ = high + (low - high).exp().op("log_plus_one")
+    return [where((high == low) & ~high.op("is_finite"), high, sum_)]
 
 
 def _extremum(r: AtenReader, dtype: np.dtype, kind: str, last: bool) -> Region:
     """Over (value, place) and another such pair, which comes later, which of both is the extremum."""
-    types = [(dtype, ()), (I32, ())] * 2
-    better = "GT" if kind == "max" else "LT"
 
-    def build(b: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
-        x, i, y, j = inputs
+    def build(x: Array, i: Array, y: Array, j: Array) -> list[Array]:
         if last:
             x, i, y, j = y, j, x, i
-        wins = b.op("compare", [x, y], direction=better)
+        wins = x > y if kind == "max" else x < y
         if dtype_class(dtype) == "float":
-            wins = b.op("or", [wins, b.op("compare", [x, x], direction="NE")])
-        ties = b.op(
-            "and", [b.op("compare", [x, y], direction="EQ"), b.op("compare", [i, j], direction="GT" if last else "LT")]
-        )
-        place = b.op("or", [wins, ties])
-        return [b.op("select", [place, x, y]), b.op("select", [place, i, j])]
+            wins = wins | (x != x)
+        takes = wins | ((x == y) & (i > j if last else i < j))
+        return [where(takes, x, y), where(takes, i, j)]
 
-    return make_region(r.facts, types, build)
+    return formula_region(r.facts, [dtype, I32] * 2, build)
 
 
-def _along(kind: str) -> Callable[..., list[Value]]:
-    def handle(r: AtenReader, x: Value, axis: int, keep: bool = False) -> list[Value]:
+def _along(kind: str) -> Callable[..., list[Array]]:
+    def handle(r: AtenReader, x: Array, axis: int, keep: bool = False) -> list[Array]:
         """(extrema, where they are)."""
         if not x.rank:
             return [x, r.full(0, I64, ())]
         axis %= x.rank
         r.at_most(ONE, x.shape[axis], "of an axis without elements there is no extremum")
-        values = r.convert(x, _I8) if x.dtype == BOOL else x
-        inits = [r.constant(np.asarray(identity(kind, values.dtype))), r.constant(np.asarray(2**31 - 1, I32))]
+        values = x.cast(_I8) if x.dtype == BOOL else x
+        inits = [filled(r, identity(kind, values.dtype), values.dtype), filled(r, 2**31 - 1, I32)]
         body = _extremum(r, values.dtype, kind, last=False)
         pair = (values, numbered(r, x.shape, axis), *inits)
-        made = list(r.emit_all("reduce_with", pair, dims=(axis,), body=body))
+        made = emit_all(r, "reduce_with", pair, dims=(axis,), body=body)
         if keep:
-            made = [r.unsqueeze(part, axis) for part in made]
-        return [r.convert(made[0], x.dtype), r.convert(made[1], I64)]
+            made = [part.expand(axis) for part in made]
+        return [made[0].cast(x.dtype), made[1].cast(I64)]
 
     return handle
 
 
-def _place(kind: str) -> Callable[..., Value]:
+def _place(kind: str) -> Callable[..., Array]:
     along = _along(kind)
 
-    def handle(r: AtenReader, x: Value, axis: int | None = None, keep: bool = False) -> Value:
+    def handle(r: AtenReader, x: Array, axis: int | None = None, keep: bool = False) -> Array:
         if axis is None:
-            return r.reshape(along(r, r.flat(x), 0)[1], r.out.shape)
+            return along(r, x.flat(), 0)[1].reshape(r.out.shape)
         return along(r, x, axis, keep)[1]
 
     return handle
 
 
-def _running_extremum(kind: str) -> Callable[..., list[Value]]:
-    def handle(r: AtenReader, x: Value, axis: int) -> list[Value]:
+def _running_extremum(kind: str) -> Callable[..., list[Array]]:
+    def handle(r: AtenReader, x: Array, axis: int) -> list[Array]:
         if not x.rank:
             return [x, r.full(0, I64, ())]
-        values = r.convert(x, _I8) if x.dtype == BOOL else x
-        inits = [r.constant(np.asarray(identity(kind, values.dtype))), r.constant(np.asarray(-1, I32))]
+        values = x.cast(_I8) if x.dtype == BOOL else x
+        inits = [filled(r, identity(kind, values.dtype), values.dtype), filled(r, -1, I32)]
         pair = (values, numbered(r, x.shape, axis % x.rank), *inits)
         body = _extremum(r, values.dtype, kind, last=True)
-        made = r.emit_all("cumulative", pair, dim=axis % x.rank, reverse=False, body=body)
-        return [r.convert(made[0], x.dtype), r.convert(made[1], I64)]
+        made = emit_all(r, "cumulative", pair, dim=axis % x.rank, reverse=False, body=body)
+        return [made[0].cast(x.dtype), made[1].cast(I64)]
 
     return handle
 

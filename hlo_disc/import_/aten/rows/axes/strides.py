@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.expr import I64
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
-from hlo_disc.import_.aten.tensors import I64, Size
+from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, iota
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _memory(r: AtenReader, node: Node) -> tuple[Value, Dim, tuple[int, ...]]:
+def _memory(r: AtenReader, node: Node) -> tuple[Array, Dim, tuple[int, ...]]:
     """A node's memory: the tensor without gaps that has it, where that begins, and its axes, slowest first."""
     while _is_view(node):
         node = node.args[0]  # type: ignore[assignment]
@@ -40,7 +42,7 @@ def _memory(r: AtenReader, node: Node) -> tuple[Value, Dim, tuple[int, ...]]:
         left.remove(axis)
         expected = expected * shape[axis]
     ones = [axis for axis in range(len(shape)) if shape[axis] is ONE]
-    return r.value_of(node), r.dim(fake.storage_offset()), (*ones, *order)
+    return Array(r, r.value_of(node)), r.dim(fake.storage_offset()), (*ones, *order)
 
 
 def _is_view(node: Node) -> bool:
@@ -51,13 +53,13 @@ def _is_view(node: Node) -> bool:
     return alias is not None and not alias.is_write and isinstance(node.args[0], Node)
 
 
-def _addresses(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Dim, count: Dim) -> Value:
+def _addresses(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Dim, count: Dim) -> Array:
     """The index of each element of a view in memory, which has `count` elements."""
     last = offset
     address = r.full(offset, I64, shape)
     for axis, stride in enumerate(strides):
-        step = r.op("multiply", r.iota(I64, shape, axis), r.scalar(stride, I64))
-        address = r.op("add", address, step)
+        step = iota(r, shape, axis, I64) * stride
+        address = address + step
         last = last + (shape[axis] - 1) * Dim.of(stride)
     some = Dim.min(ONE, dim_product(shape))
     r.require(offset, ">=", ZERO, "the view would begin at {0}, before the tensor's memory", (offset,))
@@ -67,13 +69,13 @@ def _addresses(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Dim
 
 
 def _as_strided(
-    r: AtenReader, x: Value, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
-) -> Value:
+    r: AtenReader, x: Array, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
+) -> Array:
     line, at = _line(r, r.out.shape, strides, offset)
     return places.taken(r, line, places.indexed(r, line.shape, [at], wrap=False))
 
 
-def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | None) -> tuple[Value, Value]:
+def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | None) -> tuple[Array, Array]:
     """The memory of the op's first argument, and where in it the elements of a view are."""
     source = r.node.args[0]
     assert isinstance(source, Node)
@@ -81,53 +83,53 @@ def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | N
     start = r.dim(source.meta["val"].storage_offset()) if offset is None else Dim.of(offset)
     if begin is not ZERO and r.facts.at_most(begin, start) is not Truth.YES:
         r.unsupported("the memory before a tensor that is a view itself is not here")
-    line = r.reshape(r.transpose(base, order), (dim_product(base.shape),))
+    line = base.transpose(order).reshape((dim_product(base.shape),))
     return line, _addresses(r, shape, strides, start - begin, line.shape[0])
 
 
 def _as_strided_scatter(
-    r: AtenReader, x: Value, source: Value, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
-) -> Value:
+    r: AtenReader, x: Array, source: Array, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
+) -> Array:
     """The tensor with new elements there, which must be in its own memory."""
     argument = r.node.args[0]
     assert isinstance(argument, Node)
     base, _, order = _memory(r, argument)
-    if base is not x and _is_view(argument):
+    if base.value is not x.value and _is_view(argument):
         r.unsupported("strides of a view's memory are not supported here")
     line, at = _line(r, source.shape, strides, offset)
     made = places.put(r, line, places.indexed(r, line.shape, [at], wrap=False), source)
     back = tuple(map(order.index, range(x.rank)))
-    return r.transpose(r.reshape(made, tuple(x.shape[axis] for axis in order)), back)
+    return made.reshape(tuple(x.shape[axis] for axis in order)).transpose(back)
 
 
-def _windows(r: AtenReader, count: Dim, size: Dim, step: Size) -> Value:
+def _windows(r: AtenReader, count: Dim, size: Dim, step: Size) -> Array:
     """The places of (window, element) along an axis."""
-    first = r.op("multiply", r.iota(I64, (count, size), 0), r.scalar(step, I64))
-    return r.op("add", first, r.iota(I64, (count, size), 1))
+    first = iota(r, (count, size), 0, I64) * step
+    return first + iota(r, (count, size), 1, I64)
 
 
-def _unfold(r: AtenReader, x: Value, axis: int, size: Size, step: Size) -> Value:
+def _unfold(r: AtenReader, x: Array, axis: int, size: Size, step: Size) -> Array:
     """Windows along an axis, whose elements become the last axis."""
     if not x.rank:
-        return r.broadcast(r.reshape(x, (ONE,)), r.out.shape)
+        return x.reshape((ONE,)).broadcast(r.out.shape)
     axis %= x.rank
     at = _windows(r, r.out.shape[axis], Dim.of(size), step)
     made = places.taken(r, x, places.indexed(r, x.shape, [None] * axis + [at], wrap=False))
-    return r.transpose(made, [a for a in range(made.rank) if a != axis + 1] + [axis + 1])
+    return made.transpose([a for a in range(made.rank) if a != axis + 1] + [axis + 1])
 
 
-def _unfold_backward(r: AtenReader, gradient: Value, shape: Sequence[Size], axis: int, size: Size, step: Size) -> Value:
+def _unfold_backward(r: AtenReader, gradient: Array, shape: Sequence[Size], axis: int, size: Size, step: Size) -> Array:
     """The sum over all windows that an element is in."""
     out = r.out.shape
     if not out:
-        return r.reduce(gradient, None, "add")
+        return gradient.sum(None)
     axis %= len(out)
-    wide = r.convert(gradient, computed(gradient.dtype))
+    wide = gradient.cast(computed(gradient.dtype))
     rest = [a for a in range(wide.rank - 1) if a > axis]
-    wide = r.transpose(wide, [*range(axis + 1), wide.rank - 1, *rest])
+    wide = wide.transpose([*range(axis + 1), wide.rank - 1, *rest])
     at = _windows(r, gradient.shape[axis], Dim.of(size), step)
-    where = places.indexed(r, out, [None] * axis + [at], wrap=False)
-    return r.convert(places.put(r, r.full(0, wide.dtype, out), where, wide, "add"), r.out.dtype)
+    targets = places.indexed(r, out, [None] * axis + [at], wrap=False)
+    return places.put(r, r.full(0, wide.dtype, out), targets, wide, "add").cast(r.out.dtype)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, F64, I64, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten.tensors import BOOL, F64, I64, Operand, Size
+from hlo_disc.import_.aten.tensors import Operand, Size, is_just
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, iota, joined
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -20,27 +21,27 @@ if TYPE_CHECKING:
 _BYTE = np.dtype(np.uint8)
 
 
-def _reshape(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
+def _reshape(r: AtenReader, x: Array, *_: Any, **__: Any) -> Array:
     """To the shape that PyTorch found: views, squeezes, flattening."""
-    return r.reshape(x, r.out.shape)
+    return x.reshape(r.out.shape)
 
 
-def _expand(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
-    return r.broadcast(x, r.out.shape)
+def _expand(r: AtenReader, x: Array, *_: Any, **__: Any) -> Array:
+    return x.broadcast(r.out.shape)
 
 
-def _permute(r: AtenReader, x: Value, order: Sequence[int]) -> Value:
-    return r.transpose(x, order)
+def _permute(r: AtenReader, x: Array, order: Sequence[int]) -> Array:
+    return x.transpose(order)
 
 
-def _transpose(r: AtenReader, x: Value, a: int = 0, b: int = 1) -> Value:
+def _transpose(r: AtenReader, x: Array, a: int = 0, b: int = 1) -> Array:
     order = list(range(x.rank))
     if x.rank:
         order[a], order[b] = order[b], order[a]
-    return r.transpose(x, order)
+    return x.transpose(order)
 
 
-def _t(r: AtenReader, x: Value) -> Value:
+def _t(r: AtenReader, x: Array) -> Array:
     return _transpose(r, x) if x.rank == 2 else x
 
 
@@ -54,10 +55,10 @@ def place(r: AtenReader, index: Size, size: Dim) -> Dim:
     return index + size * Dim.min(ONE, Dim.max(-index, ZERO))
 
 
-def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
+def _select(r: AtenReader, x: Array, axis: int, index: Size) -> Array:
     at = place(r, index, x.shape[axis])
     r.data.is_view_from(at, axis)
-    return r.squeeze(r.slice(x, axis, at, at + 1), axis)
+    return x.slice(axis, at, at + 1).squeeze(axis)
 
 
 def bounds(r: AtenReader, start: Size | None, end: Size | None, size: Dim) -> tuple[Dim, Dim]:
@@ -68,109 +69,109 @@ def bounds(r: AtenReader, start: Size | None, end: Size | None, size: Dim) -> tu
 
 
 def _slice(
-    r: AtenReader, x: Value, axis: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
-) -> Value:
+    r: AtenReader, x: Array, axis: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+) -> Array:
     first, last, step = *bounds(r, start, end, x.shape[axis]), r.fixed(step)
     r.data.is_view_from(first, axis)
     known = step == 1 and not r.data.is_open(r.out.shape[axis])
-    return r.slice(x, axis, first, first + r.out.shape[axis] if known else last, step)
+    return x.slice(axis, first, first + r.out.shape[axis] if known else last, step)
 
 
-def _split(r: AtenReader, x: Value, _: Any, axis: int = 0) -> list[Value]:
+def _split(r: AtenReader, x: Array, _: Any, axis: int = 0) -> list[Array]:
     """Equal parts, or parts of given sizes: PyTorch says which sizes they have."""
     at, parts = ZERO, []
     for part in r.outs:
-        parts.append(r.slice(x, axis, at, at + part.shape[axis]))
+        parts.append(x.slice(axis, at, at + part.shape[axis]))
         at = at + part.shape[axis]
     return parts
 
 
-def _unbind(r: AtenReader, x: Value, axis: int = 0) -> list[Value]:
-    return [r.squeeze(r.slice(x, axis, i, i + 1), axis) for i in range(len(r.outs))]
+def _unbind(r: AtenReader, x: Array, axis: int = 0) -> list[Array]:
+    return [x.slice(axis, i, i + 1).squeeze(axis) for i in range(len(r.outs))]
 
 
-def _cat(r: AtenReader, tensors: Sequence[Value], axis: int = 0) -> Value:
+def _cat(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
     """Empty tensors of one axis are left out, whatever the others are."""
     rank = len(r.out.shape)
-    kept = [r.convert(x, r.out.dtype) for x in tensors if not (x.rank == 1 and x.shape[0] is ZERO and rank != 1)]
-    return r.concatenate(kept, axis)
+    kept = [x.cast(r.out.dtype) for x in tensors if not (x.rank == 1 and x.shape[0] is ZERO and rank != 1)]
+    return joined(kept, axis)
 
 
-def _stack(r: AtenReader, tensors: Sequence[Value], axis: int = 0) -> Value:
-    return r.concatenate([r.unsqueeze(r.convert(x, r.out.dtype), axis) for x in tensors], axis)
+def _stack(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
+    return joined([x.cast(r.out.dtype).expand(axis) for x in tensors], axis)
 
 
-def _flip(r: AtenReader, x: Value, axes: Sequence[int]) -> Value:
-    return r.emit("reverse", (x,), dims=tuple(sorted(axis % x.rank for axis in axes))) if x.rank and axes else x
+def _flip(r: AtenReader, x: Array, axes: Sequence[int]) -> Array:
+    return x.emit("reverse", dims=tuple(sorted(axis % x.rank for axis in axes))) if x.rank and axes else x
 
 
-def _repeat(r: AtenReader, x: Value, repeats: Sequence[Size]) -> Value:
+def _repeat(r: AtenReader, x: Array, repeats: Sequence[Size]) -> Array:
     """Each axis several times over, one after the other."""
     before = len(repeats) - x.rank
     shape = (ONE,) * before + x.shape
     wide = tuple(size for pair in zip(map(Dim.of, repeats), shape, strict=True) for size in pair)
-    made = r.emit("broadcast", (x,), shape=wide, dims=tuple(2 * (before + a) + 1 for a in range(x.rank)))
-    return r.reshape(made, r.out.shape)
+    made = x.emit("broadcast", shape=wide, dims=tuple(2 * (before + a) + 1 for a in range(x.rank)))
+    return made.reshape(r.out.shape)
 
 
-def _roll(r: AtenReader, x: Value, shifts: Sequence[Size], axes: Sequence[int] = ()) -> Value:
+def _roll(r: AtenReader, x: Array, shifts: Sequence[Size], axes: Sequence[int] = ()) -> Array:
     """Shift elements along axes: those that leave an axis at its end come in at its beginning.
 
     Without axes, all elements are shifted as one line.
     """
-    made = x if axes else r.flat(x)
+    made = x if axes else x.flat()
     for axis, shift in zip(axes or (0,) if x.rank else (), shifts, strict=False):
         size = made.shape[axis]
         start = r.facts.canonical(-Dim.of(shift) % Dim.max(size, ONE))
         if start is not ZERO:
-            made = r.concatenate([r.slice(made, axis, start, size), r.slice(made, axis, 0, start)], axis)
-    return r.reshape(made, x.shape)
+            made = joined([made.slice(axis, start, size), made.slice(axis, 0, start)], axis)
+    return made.reshape(x.shape)
 
 
-def _constant_pad(r: AtenReader, x: Value, pad: Sequence[Size], value: Operand = 0) -> Value:
+def _constant_pad(r: AtenReader, x: Array, pad: Sequence[Size], value: Operand = 0) -> Array:
     """`pad` begins with the last axis, (before, after) of each."""
     before, after = [ZERO] * x.rank, [ZERO] * x.rank
     for k in range(len(pad) // 2):
         before[x.rank - 1 - k], after[x.rank - 1 - k] = Dim.of(pad[2 * k]), Dim.of(pad[2 * k + 1])
-    return r.pad(x, value, before, after)
+    return x.pad(before, after, value)
 
 
-def _full(value: Operand) -> Callable[..., Value]:
+def _full(value: Operand) -> Callable[..., Array]:
     return lambda r, *_, **__: r.full(value, r.out.dtype, r.out.shape)
 
 
-def _full_of(r: AtenReader, _: Any, value: Operand, *__: Any, **___: Any) -> Value:
+def _full_of(r: AtenReader, _: Any, value: Operand, *__: Any, **___: Any) -> Array:
     return r.full(value, r.out.dtype, r.out.shape)
 
 
-def _scalar_tensor(r: AtenReader, value: Operand, **_: Any) -> Value:
+def _scalar_tensor(r: AtenReader, value: Operand, **_: Any) -> Array:
     return r.held(value, r.out.dtype)
 
 
-def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: Any) -> Value:
+def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: Any) -> Array:
     """Floats are computed in f64, as start + i * step."""
     whole = r.out.dtype.kind in "iu" and not any(isinstance(x, float) for x in (start, step))
     computed = I64 if whole else F64
-    numbers = r.iota(computed, r.out.shape)
-    if step != 1:
-        numbers = r.op("multiply", numbers, r.scalar(step, computed))
-    if start != 0:
-        numbers = r.op("add", numbers, r.scalar(start, computed))
-    return r.convert(numbers, r.out.dtype)
+    numbers = iota(r, r.out.shape, 0, computed)
+    if not is_just(step, 1):
+        numbers = numbers * step
+    if not is_just(start, 0):
+        numbers = numbers + start
+    return numbers.cast(r.out.dtype)
 
 
-def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: Any) -> Value:
+def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: Any) -> Array:
     return _arange(r, start, length, step)
 
 
-def _tril(keep: str) -> Callable[..., Value]:
+def _tril(keep: str) -> Callable[..., Array]:
     """The lower (GE) or upper (LE) triangle of matrices."""
 
-    def handle(r: AtenReader, x: Value, diagonal: Size = 0) -> Value:
+    def handle(r: AtenReader, x: Array, diagonal: Size = 0) -> Array:
         shape = x.shape[-2:]
-        rows, columns = r.iota(I64, shape, 0), r.iota(I64, shape, 1)
-        inside = r.compare(r.op("add", rows, r.scalar(diagonal, I64)), keep, columns)
-        return r.select(inside, x, r.full(0, x.dtype, x.shape))
+        rows, columns = iota(r, shape, 0, I64), iota(r, shape, 1, I64)
+        inside = (rows + diagonal).op("compare", columns, direction=keep)
+        return where(inside, x, 0)
 
     return handle
 
@@ -179,43 +180,43 @@ def _tril(keep: str) -> Callable[..., Value]:
 _empty = _full(0)
 
 
-def _view_of_bits(r: AtenReader, x: Value, _: Any) -> Value:
+def _view_of_bits(r: AtenReader, x: Array, _: Any) -> Array:
     """As elements of another type, of which the last axis has more or fewer where they are not as wide."""
     dtype = r.out.dtype
     if x.dtype == dtype:
         return x
     if x.dtype == BOOL:
-        x = r.convert(x, _BYTE)
+        x = x.cast(_BYTE)
     elif dtype_class(x.dtype) == "complex":
         x = _bits_as(r, view_as_real(r, x), np.dtype(f"f{x.dtype.itemsize // 2}"), -2)
     if dtype == BOOL:
-        return r.compare(_bits_as(r, x, _BYTE), "NE", 0)
+        return _bits_as(r, x, _BYTE) != 0
     if dtype_class(dtype) == "complex":
         parts = _bits_as(r, x, np.dtype(f"f{dtype.itemsize // 2}"))
-        return view_as_complex(r, r.reshape(parts, (*r.out.shape, Dim.const(2))))
+        return view_as_complex(r, parts.reshape((*r.out.shape, Dim.const(2))))
     return _bits_as(r, x, dtype)
 
 
-def _bits_as(r: AtenReader, x: Value, dtype: np.dtype, axis: int = -1) -> Value:
+def _bits_as(r: AtenReader, x: Array, dtype: np.dtype, axis: int = -1) -> Array:
     """The axes from `axis` on become the last one, of elements of this type."""
     *outer, last = *x.shape[:axis], dim_product(x.shape[axis:])
     if x.dtype.itemsize < dtype.itemsize:
         parts = dtype.itemsize // x.dtype.itemsize
-        x = r.reshape(x, (*outer, last // parts, Dim.const(parts)))
-        return r.emit("bitcast_convert", (x,), dtype=dtype)
-    x = r.reshape(x, (*outer, last))
+        x = x.reshape((*outer, last // parts, Dim.const(parts)))
+        return x.emit("bitcast_convert", dtype=dtype)
+    x = x.reshape((*outer, last))
     if x.dtype == dtype:
         return x
-    made = r.emit("bitcast_convert", (x,), dtype=dtype)
-    return r.reshape(made, (*outer, last * (x.dtype.itemsize // dtype.itemsize)))
+    made = x.emit("bitcast_convert", dtype=dtype)
+    return made.reshape((*outer, last * (x.dtype.itemsize // dtype.itemsize)))
 
 
-def view_as_real(r: AtenReader, x: Value) -> Value:
-    return r.concatenate([r.unsqueeze(r.emit(part, (x,)), -1) for part in ("real", "imag")], -1)
+def view_as_real(r: AtenReader, x: Array) -> Array:
+    return joined([x.emit(part).expand(-1) for part in ("real", "imag")], -1)
 
 
-def view_as_complex(r: AtenReader, x: Value) -> Value:
-    return r.emit("complex", [r.squeeze(r.slice(x, -1, i, i + 1), -1) for i in range(2)])
+def view_as_complex(r: AtenReader, x: Array) -> Array:
+    return x.slice(-1, 0, 1).squeeze(-1).emit("complex", x.slice(-1, 1, 2).squeeze(-1))
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -229,8 +230,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.squeeze.dims": _reshape,
     "aten.unsqueeze.default": _reshape,
     "aten.expand.default": _expand,
-    "prims.broadcast_in_dim.default": lambda r, x, shape, dims: r.emit(
-        "broadcast", (x,), shape=r.out.shape, dims=tuple(dims)),
+    "prims.broadcast_in_dim.default": lambda r, x, _, dims: x.emit("broadcast", shape=r.out.shape, dims=tuple(dims)),
     "aten.permute.default": _permute,
     "aten.transpose.int": _transpose,
     "aten.t.default": _t,
@@ -242,7 +242,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.flip.default": _flip,
-    "aten.copy.default": lambda r, x, source, *_: r.broadcast(r.convert(source, x.dtype), x.shape),
+    "aten.copy.default": lambda r, x, source, *_: source.cast(x.dtype).broadcast(x.shape),
     "aten.repeat.default": _repeat,
     "aten.roll.default": _roll,
     "aten.constant_pad_nd.default": _constant_pad,

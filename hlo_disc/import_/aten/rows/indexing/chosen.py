@@ -7,151 +7,152 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.expr import BOOL, I64, where
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.sorting import ordered
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.indexing.searches import found
-from hlo_disc.import_.aten.tensors import BOOL, I64, Operand, Size
+from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array, iota, joined, together
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _running(r: AtenReader, mask: Value) -> tuple[Value, Dim]:
+def _running(r: AtenReader, mask: Array) -> tuple[Array, Dim]:
     """Count the true elements of a line: those up to each element, and all of them."""
-    ones = r.convert(mask, I64)
-    count = r.data.size(r.reduce(ones, 0, "add"))
+    ones = mask.cast(I64)
+    count = r.data.size(ones.sum(0))
     r.facts.add_at_most(count, mask.shape[0])
-    return r.cumulative(ones, 0, "add"), count
+    return ones.cumulative("add", 0), count
 
 
-def _places(r: AtenReader, running: Value, count: Dim) -> Value:
+def _places(r: AtenReader, running: Array, count: Dim) -> Array:
     """The indices of the first `count` true elements of a line: where the running count first reaches each number."""
-    return r.convert(found(r, running, r.op("add", r.iota(I64, (count,)), 1), False), I64)
+    return found(r, running, iota(r, (count,), 0, I64) + 1, False).cast(I64)
 
 
-def _axes(r: AtenReader, place: Value, shape: Shape) -> list[Value]:
+def _axes(r: AtenReader, place: Array, shape: Shape) -> list[Array]:
     """Numbers of elements as an index for each axis."""
     made = []
     for size in reversed(shape):
         size = Dim.max(size, ONE)
-        made.append(r.op("remainder", place, r.scalar(size, I64)))
-        place = r.op("divide", place, r.scalar(size, I64))
+        made.append(place.op("remainder", size))
+        place = place / size
     return made[::-1]
 
 
-def where(r: AtenReader, mask: Value) -> list[Value]:
+def positions(r: AtenReader, mask: Array) -> list[Array]:
     """The indices of what is true, an axis each."""
-    running, count = _running(r, r.flat(r.convert(mask, BOOL)))
+    running, count = _running(r, mask.cast(BOOL).flat())
     return _axes(r, _places(r, running, count), mask.shape)
 
 
-def _nonzero(r: AtenReader, x: Value) -> Value:
-    mask = r.convert(x, BOOL)
+def _nonzero(r: AtenReader, x: Array) -> Array:
+    mask = x.cast(BOOL)
     if not x.rank:
-        return r.full(0, I64, (_running(r, r.flat(mask))[1], Dim.const(0)))
-    return r.concatenate([r.unsqueeze(index, -1) for index in where(r, mask)], -1)
+        return r.full(0, I64, (_running(r, mask.flat())[1], Dim.const(0)))
+    return joined([index.expand(-1) for index in positions(r, mask)], -1)
 
 
-def _nonzero_static(r: AtenReader, x: Value, *, size: Size, fill_value: int = -1) -> Value:
+def _nonzero_static(r: AtenReader, x: Array, *, size: Size, fill_value: int = -1) -> Array:
     """The first ones, and a number where there are no more."""
-    mask = r.flat(r.convert(x, BOOL))
+    mask = x.cast(BOOL).flat()
     if not x.rank:
         return r.full(0, I64, r.out.shape)
-    running = r.cumulative(r.convert(mask, I64), 0, "add")
+    running = mask.cast(I64).cumulative("add", 0)
     place = _places(r, running, Dim.of(size))
-    there = r.compare(place, "LT", r.scalar(mask.shape[0], I64))
-    made = [r.select(there, index, fill_value) for index in _axes(r, place, x.shape)]
-    return r.concatenate([r.unsqueeze(index, -1) for index in made], -1)
+    there = place < mask.shape[0]
+    made = [where(there, index, fill_value) for index in _axes(r, place, x.shape)]
+    return joined([index.expand(-1) for index in made], -1)
 
 
-def unmasked(r: AtenReader, indices: Sequence[Value | None]) -> list[Value | None]:
+def unmasked(r: AtenReader, indices: Sequence[Array | None]) -> list[Array | None]:
     """A mask stands for the indices of what it has, an axis each."""
-    plain: list[Value | None] = []
+    plain: list[Array | None] = []
     for index in indices:
-        plain += where(r, index) if index is not None and places.is_mask(index) else [index]
+        plain += positions(r, index) if index is not None and places.is_mask(index) else [index]
     return plain
 
 
-def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:
+def _index(r: AtenReader, x: Array, indices: Sequence[Array | None]) -> Array:
     if all(index is None for index in indices):
         return x
     return places.taken(r, x, places.indexed(r, x.shape, unmasked(r, indices)))
 
 
-def _masked_select(r: AtenReader, x: Value, mask: Value) -> Value:
-    shape = r.common([x, mask])
-    x, mask = (r.broadcast(y, shape) for y in (x, mask))
-    running, count = _running(r, r.flat(mask))
-    return _taken(r, r.flat(x), _places(r, running, count))
+def _masked_select(r: AtenReader, x: Array, mask: Array) -> Array:
+    x, mask = together([x, mask])
+    running, count = _running(r, mask.flat())
+    return _taken(r, x.flat(), _places(r, running, count))
 
 
-def _taken(r: AtenReader, line: Value, at: Value) -> Value:
+def _taken(r: AtenReader, line: Array, at: Array) -> Array:
     return places.taken(r, line, places.indexed(r, line.shape, [at], wrap=False))
 
 
-def _repeat_interleave(r: AtenReader, repeats: Value, *, output_size: Any = None) -> Value:
+def _repeat_interleave(r: AtenReader, repeats: Array, *, output_size: Any = None) -> Array:
     """Each number as often as it says."""
-    repeats = r.convert(repeats, I64)
-    r.data.must(r.reduce(r.compare(repeats, "GE", 0), 0, "and"), "repeats can not be negative")
-    ends, sum_ = r.cumulative(repeats, 0, "add"), r.reduce(repeats, 0, "add")
+    repeats = repeats.cast(I64)
+    r.data.must((repeats >= 0).reduce("and", 0), "repeats can not be negative")
+    ends, sum_ = repeats.cumulative("add", 0), repeats.sum(0)
     if output_size is None:
         total = r.data.size(sum_)
     else:
         total = r.out.shape[0]
-        r.data.must(r.compare(sum_, "EQ", r.scalar(total, I64)), "allocated size does not match required size")
-    return r.convert(found(r, ends, r.iota(I64, (total,)), True), r.out.dtype)
+        r.data.must(sum_ == total, "allocated size does not match required size")
+    return found(r, ends, iota(r, (total,), 0, I64), True).cast(r.out.dtype)
 
 
-def _bincount(r: AtenReader, x: Value, weights: Value | None = None, least: Size = 0) -> Value:
-    x = r.convert(x, I64)
+def _bincount(r: AtenReader, x: Array, weights: Array | None = None, least: Size = 0) -> Array:
+    x = x.cast(I64)
     message = "bincount only supports 1-d non-negative integral inputs."
-    r.data.must(r.reduce(r.compare(x, "GE", 0), 0, "and"), message)
-    bins = r.op("maximum", r.op("add", r.op("maximum", r.reduce(x, 0, "max"), -1), 1), r.scalar(Dim.of(least), I64))
+    r.data.must((x >= 0).reduce("and", 0), message)
+    bins = (x.reduce("max", 0).maximum(-1) + 1).maximum(Dim.of(least))
     counts = r.full(0, r.out.dtype, (r.data.size(bins),))
     added: Operand = 1 if weights is None else weights
     at = places.indexed(r, counts.shape, [x], wrap=False)
-    return places.put(r, counts, at, r.broadcast(r.scalar(added, r.out.dtype), x.shape), "add")
+    return places.put(r, counts, at, r.scalar(added, r.out.dtype).broadcast(x.shape), "add")
 
 
-def _unique(r: AtenReader, line: Value, origin: Value | None, inverse: bool, counts: bool) -> list[Value]:
+def _unique(r: AtenReader, line: Array, origin: Array | None, inverse: bool, counts: bool) -> list[Array]:
     """(elements of a line that differ from the one before, the number of each element, how often each comes).
 
     origin: where the elements of the line, which is sorted, come from.
     """
-    number = r.iota(I64, line.shape)
-    before = _taken(r, line, r.op("maximum", r.op("subtract", number, 1), 0))
-    begins = r.op("or", r.compare(line, "NE", before), r.compare(number, "EQ", 0))
+    number = iota(r, line.shape, 0, I64)
+    before = _taken(r, line, (number - 1).maximum(0))
+    begins = (line != before) | (number == 0)
     running, count = _running(r, begins)
     first = _places(r, running, count)
     made = [_taken(r, line, first), *(r.full(0, x.dtype, (Dim.const(0),)) for x in r.outs[1:])]
     if inverse:
-        of_line = r.op("subtract", running, 1)
+        of_line = running - 1
         if origin is not None:
             at = places.indexed(r, line.shape, [origin], wrap=False)
             of_line = places.put(r, r.full(0, I64, line.shape), at, of_line, unique=True)
-        made[1] = r.reshape(of_line, r.outs[1].shape)
+        made[1] = of_line.reshape(r.outs[1].shape)
     if counts:
-        ends = found(r, running, r.op("add", r.iota(I64, (count,)), 1), True)
-        made[2] = r.op("subtract", r.convert(ends, I64), first)
+        ends = found(r, running, iota(r, (count,), 0, I64) + 1, True)
+        made[2] = ends.cast(I64) - first
     return made
 
 
 def _unique2(
-    r: AtenReader, x: Value, is_sorted: bool = True, inverse: bool = False, counts: bool = False
-) -> list[Value]:
-    line, origin = ordered(r, r.flat(x), 0)
+    r: AtenReader, x: Array, is_sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> list[Array]:
+    line, origin = ordered(r, x.flat(), 0)
     return _unique(r, line, origin, inverse, counts)
 
 
 def _unique_consecutive(
-    r: AtenReader, x: Value, inverse: bool = False, counts: bool = False, dim: int | None = None
-) -> list[Value]:
+    r: AtenReader, x: Array, inverse: bool = False, counts: bool = False, dim: int | None = None
+) -> list[Array]:
     if dim is not None and x.rank != 1:
         r.unsupported("slices that are alike, of which data says how many there are, are not supported")
-    return _unique(r, r.flat(x), None, inverse, counts)
+    return _unique(r, x.flat(), None, inverse, counts)
 
 
 def _assert_scalar(r: AtenReader, _: Any, message: str = "") -> None:
@@ -160,8 +161,8 @@ def _assert_scalar(r: AtenReader, _: Any, message: str = "") -> None:
         r.data.ensure(sympy.false if known is False else known.node.expr, message)
 
 
-def _assert_async(r: AtenReader, x: Value, message: str = "Expected Tensor with single nonzero value") -> None:
-    r.data.must(r.reduce(r.convert(x, BOOL), None, "and"), message)
+def _assert_async(r: AtenReader, x: Array, message: str = "Expected Tensor with single nonzero value") -> None:
+    r.data.must(x.cast(BOOL).reduce("and", None), message)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

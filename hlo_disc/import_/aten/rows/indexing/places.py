@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten.tensors import BOOL, I32, I64
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array, emit_all, iota, joined, together
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -32,25 +33,25 @@ class Places:
     shape: of what is gathered there, or of updates.
     """
 
-    at: Value
+    at: Array
     numbers: dict[str, Any]
     window: Shape
     shape: Shape
 
 
-def is_mask(index: Value) -> bool:
+def is_mask(index: Array) -> bool:
     return index.dtype in _MASKS
 
 
-def wrapped(r: AtenReader, index: Value, size: Dim) -> Value:
+def wrapped(r: AtenReader, index: Array, size: Dim) -> Array:
     """Indices counted from the front."""
     if index.dtype not in (I32, I64):
-        index = r.convert(index, I64)
-    behind = r.op("add", index, r.scalar(size, index.dtype))
-    return r.select(r.compare(index, "LT", 0), behind, index)
+        index = index.cast(I64)
+    behind = index + size
+    return where(index < 0, behind, index)
 
 
-def indexed(r: AtenReader, shape: Shape, indices: Sequence[Value | None], wrap: bool = True) -> Places:
+def indexed(r: AtenReader, shape: Shape, indices: Sequence[Array | None], wrap: bool = True) -> Places:
     """`x[indices]` of an x of this shape: None for a whole axis, else tensors that are spread to one shape.
 
     Its axes stand where those stood that are indexed, or first if these are not neighbours.
@@ -61,17 +62,17 @@ def indexed(r: AtenReader, shape: Shape, indices: Sequence[Value | None], wrap: 
         r.unsupported("how many elements a mask takes depends on data, which is not supported here")
     if wrap:
         chosen = [wrapped(r, index, shape[axis]) for axis, index in zip(axes, chosen, strict=True)]
-    batch = r.common(chosen)
+    chosen = together(chosen)
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
-    return _places(r, shape, axes, [r.broadcast(index, batch) for index in chosen], first)
+    return _places(r, shape, axes, chosen, first)
 
 
-def _places(r: AtenReader, shape: Shape, axes: Sequence[int], chosen: Sequence[Value], first: int) -> Places:
+def _places(r: AtenReader, shape: Shape, axes: Sequence[int], chosen: Sequence[Array], first: int) -> Places:
     """Make the `Places` of index tensors of one shape, whose axes begin at axis `first` of the result."""
     batch = chosen[0].shape
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     dtype = chosen[0].dtype if len(chosen) == 1 else I64
-    columns = [r.unsqueeze(r.convert(index, dtype), -1) for index in chosen]
+    columns = [index.cast(dtype).expand(-1) for index in chosen]
     numbers = {
         "offset_dims": tuple(k if k < first else k + len(batch) for k in range(len(kept))),
         "collapsed_slice_dims": tuple(axes),
@@ -82,7 +83,7 @@ def _places(r: AtenReader, shape: Shape, axes: Sequence[int], chosen: Sequence[V
     }
     window = tuple(ONE if axis in axes else size for axis, size in enumerate(shape))
     sizes = [shape[axis] for axis in kept]
-    return Places(r.concatenate(columns, -1), numbers, window, (*sizes[:first], *batch, *sizes[first:]))
+    return Places(joined(columns, -1), numbers, window, (*sizes[:first], *batch, *sizes[first:]))
 
 
 def diagonal(r: AtenReader, shape: Shape, offset: int | Dim, a: int, b: int, count: Dim) -> Places:
@@ -90,20 +91,20 @@ def diagonal(r: AtenReader, shape: Shape, offset: int | Dim, a: int, b: int, cou
     a, b = a % len(shape), b % len(shape)
     offset = Dim.of(offset)
     starts = {a: Dim.max(-offset, Dim.const(0)), b: Dim.max(offset, Dim.const(0))}
-    line = r.iota(I64, (count,))
-    chosen = {axis: r.op("add", line, r.scalar(start, I64)) for axis, start in starts.items()}
+    line = iota(r, (count,), 0, I64)
+    chosen = {axis: (line + start) for axis, start in starts.items()}
     axes = sorted(chosen)
     return _places(r, shape, axes, [chosen[axis] for axis in axes], len(shape) - 2)
 
 
-def along(r: AtenReader, shape: Shape, axis: int, index: Value, wrap: bool = True) -> Places:
+def along(r: AtenReader, shape: Shape, axis: int, index: Array, wrap: bool = True) -> Places:
     """An element for each of the index, whose other places are the same as in a tensor of this shape."""
     batching = [a for a in range(len(shape)) if a != axis and _same(r, shape[a], index.shape[a])]
     axes = [a for a in range(len(shape)) if a not in batching]
     index = wrapped(r, index, shape[axis]) if wrap else index
-    columns = [index if a == axis else r.iota(I64, index.shape, a) for a in axes]
+    columns = [index if a == axis else iota(r, index.shape, a, I64) for a in axes]
     if len(columns) > 1:
-        columns = [r.convert(column, I64) for column in columns]
+        columns = [column.cast(I64) for column in columns]
     numbers = {
         "offset_dims": (),
         "collapsed_slice_dims": tuple(axes),
@@ -112,7 +113,7 @@ def along(r: AtenReader, shape: Shape, axis: int, index: Value, wrap: bool = Tru
         "start_index_map": tuple(axes),
         "index_vector_dim": index.rank,
     }
-    at = r.concatenate([r.unsqueeze(column, -1) for column in columns], -1)
+    at = joined([column.expand(-1) for column in columns], -1)
     return Places(at, numbers, (ONE,) * len(shape), index.shape)
 
 
@@ -120,30 +121,30 @@ def _same(r: AtenReader, a: Dim, b: Dim) -> bool:
     return a is b or r.facts.equal(a, b) is Truth.YES
 
 
-def taken(r: AtenReader, x: Value, places: Places) -> Value:
+def taken(r: AtenReader, x: Array, places: Places) -> Array:
     """Gather the elements of x at `places`."""
     some = Dim.min(ONE, dim_product(places.at.shape[:-1]))
     for axis in places.numbers["collapsed_slice_dims"]:
         if x.shape[axis].is_const and x.shape[axis].value:
             continue
         r.at_most(some, x.shape[axis], f"an element {{0}} is taken of dimension {axis}, which has {{1}}")
-    return r.emit("gather", (x, places.at), **places.numbers, slice_sizes=places.window)
+    return x.emit("gather", places.at, **places.numbers, slice_sizes=places.window)
 
 
-def never_empty(r: AtenReader, x: Value, axis: int) -> Value:
+def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
     """With one more element on an axis that may have none, so that there is something to read."""
     if r.facts.at_most(ONE, x.shape[axis]) is Truth.YES:
         return x
-    return r.pad(x, 0, (0,) * x.rank, tuple(int(a == axis) for a in range(x.rank)))
+    return x.pad((0,) * x.rank, tuple(int(a == axis) for a in range(x.rank)), 0)
 
 
 def put(
-    r: AtenReader, x: Value, places: Places, updates: Value, kind: str | None = None, *, unique: bool = False
-) -> Value:
+    r: AtenReader, x: Array, places: Places, updates: Array, kind: str | None = None, *, unique: bool = False
+) -> Array:
     """x with updates there, or combined with them: add, mul, max, min. unique: no two meet."""
     body = _replaced(x.dtype) if kind is None else _combined(kind, x.dtype)
-    updates = r.broadcast(r.convert(updates, x.dtype), places.shape)
-    (made,) = r.emit_all("scatter", (x, places.at, updates), **places.numbers, unique=unique, count=1, body=body)
+    updates = updates.cast(x.dtype).broadcast(places.shape)
+    (made,) = emit_all(r, "scatter", [x, places.at, updates], **places.numbers, unique=unique, count=1, body=body)
     return made
 
 

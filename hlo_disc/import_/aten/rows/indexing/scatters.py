@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from hlo_disc.dynamic_hlo.expr import BOOL, I64, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.aten.rows.axes.reductions import computed
@@ -20,8 +18,9 @@ from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.indexing.chosen import unmasked
 from hlo_disc.import_.aten.rows.indexing.places import Places
 from hlo_disc.import_.aten.rows.numbers.elementwise import floor_divide
-from hlo_disc.import_.aten.tensors import BOOL, I64, Operand, Size
+from hlo_disc.import_.aten.tensors import Operand, Size, is_just
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.arrays import Array, filled, iota, joined
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -32,202 +31,202 @@ _KINDS = {
 }  # fmt: skip
 
 
-def combined(r: AtenReader, x: Value, where: Places, updates: Value, kind: str) -> Value:
+def combined(r: AtenReader, x: Array, targets: Places, updates: Array, kind: str) -> Array:
     if kind not in ("add", "mul"):
-        return places.put(r, x, where, updates, kind)
+        return places.put(r, x, targets, updates, kind)
     wide = computed(x.dtype)
-    return r.convert(places.put(r, r.convert(x, wide), where, r.convert(updates, wide), kind), x.dtype)
+    return places.put(r, x.cast(wide), targets, updates.cast(wide), kind).cast(x.dtype)
 
 
-def _reduced(r: AtenReader, x: Value, where: Places, updates: Value, reduction: str, with_self: bool) -> Value:
+def _reduced(r: AtenReader, x: Array, targets: Places, updates: Array, reduction: str, with_self: bool) -> Array:
     """with_self: what is there already is one of the elements that are combined."""
     kind, wide = _KINDS[reduction], computed(x.dtype)
-    made, updates = r.convert(x, wide), r.convert(updates, wide)
+    made, updates = x.cast(wide), updates.cast(wide)
     if not with_self:
-        made = places.put(r, made, where, r.constant(np.asarray(identity(kind, wide))))
-    made = places.put(r, made, where, updates, kind)
+        made = places.put(r, made, targets, filled(r, identity(kind, wide), wide))
+    made = places.put(r, made, targets, updates, kind)
     if reduction == "mean":
         start = r.full(1 if with_self else 0, wide, x.shape)
-        count = places.put(r, start, where, r.scalar(1, wide), "add")
-        count = r.op("maximum", count, 1) if dtype_class(wide) != "complex" else count
-        divide = floor_divide if dtype_class(wide) in ("int", "uint") else lambda r, a, b: r.op("divide", a, b)
+        count = places.put(r, start, targets, r.scalar(1, wide), "add")
+        count = count.maximum(1) if dtype_class(wide) != "complex" else count
+        divide = floor_divide if dtype_class(wide) in ("int", "uint") else lambda r, a, b: a / b
         made = divide(r, made, count)
-    return r.convert(made, x.dtype)
+    return made.cast(x.dtype)
 
 
-def _index_put(r: AtenReader, x: Value, indices: Sequence[Value | None], updates: Value, add: bool = False) -> Value:
+def _index_put(r: AtenReader, x: Array, indices: Sequence[Array | None], updates: Array, add: bool = False) -> Array:
     masks = [index for index in indices if index is not None and places.is_mask(index)]
     if masks and sum(index is not None for index in indices) == 1:
         return _masked(r, x, indices, masks[0], updates, add)
     if masks:
         indices = unmasked(r, indices)
     if all(index is None for index in indices):
-        updates = r.broadcast(updates, x.shape)
-        return r.op("or" if x.dtype == BOOL else "add", x, updates) if add else updates
-    where = places.indexed(r, x.shape, indices)
-    updates = r.convert(updates, x.dtype)
-    while updates.rank > len(where.shape):
-        updates = r.squeeze(updates, 0)
-    return combined(r, x, where, updates, "add") if add else places.put(r, x, where, updates)
+        updates = updates.broadcast(x.shape)
+        return x.op("or" if x.dtype == BOOL else "add", updates) if add else updates
+    targets = places.indexed(r, x.shape, indices)
+    updates = updates.cast(x.dtype)
+    while updates.rank > len(targets.shape):
+        updates = updates.squeeze(0)
+    return combined(r, x, targets, updates, "add") if add else places.put(r, x, targets, updates)
 
 
-def _masked(r: AtenReader, x: Value, indices: Sequence[Value | None], mask: Value, updates: Value, add: bool) -> Value:
+def _masked(r: AtenReader, x: Array, indices: Sequence[Array | None], mask: Array, updates: Array, add: bool) -> Array:
     """The n-th place where the mask is true gets the n-th update, or the only one."""
     before = next(i for i, index in enumerate(indices) if index is not None)
-    mask = r.convert(mask, BOOL)
+    mask = mask.cast(BOOL)
     after = x.rank - before - mask.rank
-    updates = r.convert(updates, x.dtype)
-    updates = r.reshape(updates, (*(ONE,) * (before + 1 + after - updates.rank), *updates.shape))
+    updates = updates.cast(x.dtype)
+    updates = updates.reshape((*(ONE,) * (before + 1 + after - updates.rank), *updates.shape))
     if updates.shape[before] is not ONE:
         updates = places.never_empty(r, updates, before)
-        where = places.indexed(r, updates.shape, [None] * before + [_number(r, mask)], wrap=False)
-        updates = places.taken(r, updates, where)
+        targets = places.indexed(r, updates.shape, [None] * before + [_number(r, mask)], wrap=False)
+        updates = places.taken(r, updates, targets)
     else:
         kept = updates.shape[:before], updates.shape[before + 1 :]
-        updates = r.reshape(updates, (*kept[0], *(ONE,) * mask.rank, *kept[1]))
-    updates = r.broadcast(updates, x.shape)
-    mask = r.emit("broadcast", (mask,), shape=x.shape, dims=tuple(range(before, before + mask.rank)))
-    return r.select(mask, r.op("or" if x.dtype == BOOL else "add", x, updates) if add else updates, x)
+        updates = updates.reshape((*kept[0], *(ONE,) * mask.rank, *kept[1]))
+    updates = updates.broadcast(x.shape)
+    mask = mask.emit("broadcast", shape=x.shape, dims=tuple(range(before, before + mask.rank)))
+    return where(mask, x.op("or" if x.dtype == BOOL else "add", updates) if add else updates, x)
 
 
-def _number(r: AtenReader, mask: Value) -> Value:
+def _number(r: AtenReader, mask: Array) -> Array:
     """Count the true elements of a mask before each true element, in row-major order."""
-    line = r.reshape(mask, (dim_product(mask.shape),))
-    number = r.op("subtract", r.cumulative(r.convert(line, I64), 0, "add"), 1)
-    return r.reshape(r.op("maximum", number, 0), mask.shape)
+    line = mask.reshape((dim_product(mask.shape),))
+    number = line.cast(I64).cumulative("add", 0) - 1
+    return number.maximum(0).reshape(mask.shape)
 
 
-def _lines(r: AtenReader, x: Value, axis: int, index: Value) -> Places:
-    line = r.reshape(index, (index.shape[0] if index.rank else ONE,))
+def _lines(r: AtenReader, x: Array, axis: int, index: Array) -> Places:
+    line = index.reshape((index.shape[0] if index.rank else ONE,))
     return places.indexed(r, x.shape, [None] * (axis % x.rank) + [line])
 
 
 def _index_reduce(
-    r: AtenReader, x: Value, axis: int, index: Value, source: Value, reduction: str, *, include_self: bool = True
-) -> Value:
-    wide = r.reshape(x, x.shape or (ONE,))
-    where = _lines(r, wide, axis, index)
-    made = _reduced(r, wide, where, r.reshape(source, where.shape), reduction, include_self)
-    return r.reshape(made, r.out.shape)
+    r: AtenReader, x: Array, axis: int, index: Array, source: Array, reduction: str, *, include_self: bool = True
+) -> Array:
+    wide = x.reshape(x.shape or (ONE,))
+    targets = _lines(r, wide, axis, index)
+    made = _reduced(r, wide, targets, source.reshape(targets.shape), reduction, include_self)
+    return made.reshape(r.out.shape)
 
 
-def _index_combined(kind: str | None) -> Callable[..., Value]:
+def _index_combined(kind: str | None) -> Callable[..., Array]:
     """A tensor whose slices along an axis are added or copied to those that the index says."""
 
-    def handle(r: AtenReader, x: Value, axis: int, index: Value, source: Value, *, alpha: Operand = 1) -> Value:
-        wide = r.reshape(x, x.shape or (ONE,))
-        where = _lines(r, wide, axis, index)
-        if alpha != 1:
-            source = r.op("and" if x.dtype == BOOL else "multiply", source, alpha)
-        source = r.reshape(source, where.shape)
-        made = places.put(r, wide, where, source) if kind is None else combined(r, wide, where, source, kind)
-        return r.reshape(made, r.out.shape)
+    def handle(r: AtenReader, x: Array, axis: int, index: Array, source: Array, *, alpha: Operand = 1) -> Array:
+        wide = x.reshape(x.shape or (ONE,))
+        targets = _lines(r, wide, axis, index)
+        if not is_just(alpha, 1):
+            source = source.op("and" if x.dtype == BOOL else "multiply", alpha)
+        source = source.reshape(targets.shape)
+        made = places.put(r, wide, targets, source) if kind is None else combined(r, wide, targets, source, kind)
+        return made.reshape(r.out.shape)
 
     return handle
 
 
-def _index_fill(r: AtenReader, x: Value, axis: int, index: Value, value: Operand) -> Value:
-    wide = r.reshape(x, x.shape or (ONE,))
-    return r.reshape(places.put(r, wide, _lines(r, wide, axis, index), r.held(value, x.dtype)), r.out.shape)
+def _index_fill(r: AtenReader, x: Array, axis: int, index: Array, value: Operand) -> Array:
+    wide = x.reshape(x.shape or (ONE,))
+    return places.put(r, wide, _lines(r, wide, axis, index), r.held(value, x.dtype)).reshape(r.out.shape)
 
 
-def _where(r: AtenReader, x: Value, axis: int, index: Value, updates: Operand) -> tuple[Value, Places, Value]:
+def _where(r: AtenReader, x: Array, axis: int, index: Array, updates: Operand) -> tuple[Array, Places, Array]:
     """x with at least one axis, the places of an index of its rank, and those updates that have one."""
-    x, index = (r.reshape(y, y.shape or (ONE,)) for y in (x, index))
+    x, index = (y.reshape(y.shape or (ONE,)) for y in (x, index))
     axis %= x.rank
     for a, (size, limit) in enumerate(zip(index.shape, x.shape, strict=True)):
         if a != axis:
             r.at_most(size, limit, f"dimension {a} of the index has {{0}} and that of the operand only {{1}}")
-    if not isinstance(updates, Value):
+    if not isinstance(updates, Array):
         return x, places.along(r, x.shape, axis, index), r.held(updates, x.dtype)
-    updates = r.reshape(updates, updates.shape or (ONE,))
+    updates = updates.reshape(updates.shape or (ONE,))
     for a, (size, limit) in enumerate(zip(index.shape, updates.shape, strict=True)):
         if size is not limit:
             r.at_most(size, limit, f"dimension {a} of the index has {{0}} and that of the source only {{1}}")
-            updates = r.slice(updates, a, 0, size)
+            updates = updates.slice(a, 0, size)
     return x, places.along(r, x.shape, axis, index), updates
 
 
 def _scatter(
-    r: AtenReader, x: Value, axis: int, index: Value, updates: Operand, *, reduce: str | None = None, **_: Any
-) -> Value:
+    r: AtenReader, x: Array, axis: int, index: Array, updates: Operand, *, reduce: str | None = None, **_: Any
+) -> Array:
     if any(size is ZERO for size in index.shape):
         return x
-    wide, where, updates = _where(r, x, axis, index, updates)
+    wide, targets, updates = _where(r, x, axis, index, updates)
     if reduce is None:
-        made = places.put(r, wide, where, updates)
+        made = places.put(r, wide, targets, updates)
     else:
-        made = combined(r, wide, where, updates, _KINDS[reduce])
-    return r.reshape(made, r.out.shape)
+        made = combined(r, wide, targets, updates, _KINDS[reduce])
+    return made.reshape(r.out.shape)
 
 
-def _scatter_add(r: AtenReader, x: Value, axis: int, index: Value, updates: Value) -> Value:
+def _scatter_add(r: AtenReader, x: Array, axis: int, index: Array, updates: Array) -> Array:
     return _scatter(r, x, axis, index, updates, reduce="add")
 
 
 def _scatter_reduce(
-    r: AtenReader, x: Value, axis: int, index: Value, updates: Value, reduction: str, *, include_self: bool = True
-) -> Value:
+    r: AtenReader, x: Array, axis: int, index: Array, updates: Array, reduction: str, *, include_self: bool = True
+) -> Array:
     if any(size is ZERO for size in index.shape):
         return x
-    wide, where, updates = _where(r, x, axis, index, updates)
-    return r.reshape(_reduced(r, wide, where, updates, reduction, include_self), r.out.shape)
+    wide, targets, updates = _where(r, x, axis, index, updates)
+    return _reduced(r, wide, targets, updates, reduction, include_self).reshape(r.out.shape)
 
 
-def _put(r: AtenReader, x: Value, index: Value, source: Value, add: bool = False) -> Value:
-    line = r.flat(x)
-    where = places.indexed(r, line.shape, [index])
-    source = r.reshape(source, index.shape)
-    made = combined(r, line, where, source, "add") if add else places.put(r, line, where, source)
-    return r.reshape(made, x.shape)
+def _put(r: AtenReader, x: Array, index: Array, source: Array, add: bool = False) -> Array:
+    line = x.flat()
+    targets = places.indexed(r, line.shape, [index])
+    source = source.reshape(index.shape)
+    made = combined(r, line, targets, source, "add") if add else places.put(r, line, targets, source)
+    return made.reshape(x.shape)
 
 
-def _masked_scatter(r: AtenReader, x: Value, mask: Value, source: Value) -> Value:
+def _masked_scatter(r: AtenReader, x: Array, mask: Array, source: Array) -> Array:
     """The n-th place that the mask has gets the n-th element of the source."""
     shape = r.out.shape
-    x, mask = r.broadcast(x, shape), r.broadcast(r.convert(mask, BOOL), shape)
+    x, mask = x.broadcast(shape), mask.cast(BOOL).broadcast(shape)
     if source.shape and dim_product(source.shape) is ZERO:
         return x
-    flat = places.never_empty(r, r.reshape(source, (dim_product(source.shape),)), 0)
-    return r.select(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
+    flat = places.never_empty(r, source.reshape((dim_product(source.shape),)), 0)
+    return where(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
 
 
-def _masked_scatter_backward(r: AtenReader, gradient: Value, mask: Value, _: Any) -> Value:
+def _masked_scatter_backward(r: AtenReader, gradient: Array, mask: Array, _: Any) -> Array:
     """Compute the gradient of the source: its n-th element has that of the n-th true element of the mask."""
-    mask = r.broadcast(r.convert(mask, BOOL), gradient.shape)
+    mask = mask.cast(BOOL).broadcast(gradient.shape)
     count = dim_product(r.out.shape)
     outside = r.full(count, I64, mask.shape)
-    where = places.indexed(r, (count,), [r.select(mask, _number(r, mask), outside)], wrap=False)
-    made = places.put(r, r.full(0, gradient.dtype, (count,)), where, gradient, unique=True)
-    return r.reshape(made, r.out.shape)
+    targets = places.indexed(r, (count,), [where(mask, _number(r, mask), outside)], wrap=False)
+    made = places.put(r, r.full(0, gradient.dtype, (count,)), targets, gradient, unique=True)
+    return made.reshape(r.out.shape)
 
 
 def _embedding_backward(
-    r: AtenReader, gradient: Value, index: Value, rows: Size, padding: Size, by_frequency: bool
-) -> Value:
+    r: AtenReader, gradient: Array, index: Array, rows: Size, padding: Size, by_frequency: bool
+) -> Array:
     """The row `padding` of the table has no gradient; with by_frequency a gradient is divided among equal indices."""
-    wide = r.convert(gradient, computed(gradient.dtype))
+    wide = gradient.cast(computed(gradient.dtype))
     table = (Dim.of(rows), gradient.shape[-1])
-    where = places.indexed(r, table, [index], wrap=False)
+    targets = places.indexed(r, table, [index], wrap=False)
     if by_frequency:
         counted = places.indexed(r, table[:1], [index], wrap=False)
         counts = places.put(r, r.full(0, wide.dtype, table[:1]), counted, r.scalar(1, wide.dtype), "add")
-        wide = r.op("divide", wide, r.unsqueeze(places.taken(r, counts, counted), -1))
+        wide = wide / places.taken(r, counts, counted).expand(-1)
     if not (isinstance(padding, int) and padding < 0):
-        skipped = r.unsqueeze(r.compare(index, "EQ", r.scalar(padding, index.dtype)), -1)
-        wide = r.select(skipped, r.full(0, wide.dtype, wide.shape), wide)
-    return r.convert(places.put(r, r.full(0, wide.dtype, table), where, wide, "add"), r.out.dtype)
+        skipped = (index == padding).expand(-1)
+        wide = where(skipped, 0, wide)
+    return places.put(r, r.full(0, wide.dtype, table), targets, wide, "add").cast(r.out.dtype)
 
 
-def _select_scatter(r: AtenReader, x: Value, source: Value, axis: int, index: Size) -> Value:
+def _select_scatter(r: AtenReader, x: Array, source: Array, axis: int, index: Size) -> Array:
     at = place(r, index, x.shape[axis])
-    return _spliced(r, x, r.unsqueeze(source, axis % x.rank), axis, at, at + 1)
+    return _spliced(r, x, source.expand(axis % x.rank), axis, at, at + 1)
 
 
 def _slice_scatter(
-    r: AtenReader, x: Value, source: Value, axis: int = 0, start: Size | None = None, end: Size | None = None,
+    r: AtenReader, x: Array, source: Array, axis: int = 0, start: Size | None = None, end: Size | None = None,
     step: Size = 1,
-) -> Value:  # fmt: skip
+) -> Array:  # fmt: skip
     axis, step = axis % x.rank, r.fixed(step)
     size, count = x.shape[axis], source.shape[axis]
     first, last = bounds(r, start, end, size)
@@ -240,26 +239,26 @@ def _slice_scatter(
         for side in (first, size - first - count - spread, Dim.const(step - 1))
     ]
     zero = r.scalar(0, x.dtype)
-    wide = r.emit("pad", (source, zero), low=sides[0], high=sides[1], interior=sides[2])
-    place_ = r.op("subtract", r.iota(I64, x.shape, axis), r.scalar(first, I64))
-    inside = r.op("and", r.compare(place_, "GE", 0), r.compare(place_, "LT", r.scalar(shape[axis], I64)))
-    inside = r.op("and", inside, r.compare(r.op("remainder", place_, step), "EQ", 0))
-    return r.select(inside, wide, x)
+    wide = source.emit("pad", zero, low=sides[0], high=sides[1], interior=sides[2])
+    place_ = iota(r, x.shape, axis, I64) - first
+    inside = (place_ >= 0) & (place_ < shape[axis])
+    inside = inside & (place_.op("remainder", step) == 0)
+    return where(inside, wide, x)
 
 
-def _spliced(r: AtenReader, x: Value, source: Value, axis: int, start: Dim, limit: Dim) -> Value:
+def _spliced(r: AtenReader, x: Array, source: Array, axis: int, start: Dim, limit: Dim) -> Array:
     """x with the source from start to limit of an axis."""
-    axis, parts = axis % x.rank, [r.convert(source, x.dtype)]
+    axis, parts = axis % x.rank, [source.cast(x.dtype)]
     if start is not ZERO:
-        parts = [r.slice(x, axis, 0, start), *parts]
+        parts = [x.slice(axis, 0, start), *parts]
     if limit is not x.shape[axis]:
-        parts = [*parts, r.slice(x, axis, limit, x.shape[axis])]
-    return r.concatenate(parts, axis)
+        parts = [*parts, x.slice(axis, limit, x.shape[axis])]
+    return joined(parts, axis)
 
 
-def _diagonal_scatter(r: AtenReader, x: Value, source: Value, offset: Size = 0, a: int = 0, b: int = 1) -> Value:
-    where = places.diagonal(r, x.shape, offset, a, b, source.shape[-1])
-    return places.put(r, x, where, source, unique=True)
+def _diagonal_scatter(r: AtenReader, x: Array, source: Array, offset: Size = 0, a: int = 0, b: int = 1) -> Array:
+    targets = places.diagonal(r, x.shape, offset, a, b, source.shape[-1])
+    return places.put(r, x, targets, source, unique=True)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -10,130 +10,130 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.expr import F64, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
-from hlo_disc.import_.aten.tensors import F64, I64, Operand
-from hlo_disc.import_.handlers.gather import make_take
+from hlo_disc.import_.aten.tensors import Operand, is_just
+from hlo_disc.import_.handlers.arrays import Array, filled, iota, matmul
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _differences(r: AtenReader, a: Value, b: Value) -> Value:
+def _differences(r: AtenReader, a: Array, b: Array) -> Array:
     """(…, rows of a, rows of b, elements)."""
-    return r.op("subtract", r.unsqueeze(a, -2), r.unsqueeze(b, -3))
+    return a.expand(-2) - b.expand(-3)
 
 
-def _cdist(r: AtenReader, a: Value, b: Value, p: float, _: int | None = None) -> Value:
-    sizes = r.emit("abs", (_differences(r, a, b),))
+def _cdist(r: AtenReader, a: Array, b: Array, p: float, _: int | None = None) -> Array:
+    sizes = abs(_differences(r, a, b))
     if p == 0:
-        return r.reduce(r.convert(r.compare(sizes, "NE", 0.0), a.dtype), -1, "add")
+        return (sizes != 0.0).cast(a.dtype).sum(-1)
     if p == 1:
-        return r.reduce(sizes, -1, "add")
+        return sizes.sum(-1)
     if p == 2:
-        return r.emit("sqrt", (r.reduce(r.op("multiply", sizes, sizes), -1, "add"),))
+        return (sizes * sizes).sum(-1).sqrt()
     if math.isinf(p):
-        return r.op("maximum", r.reduce(sizes, -1, "max"), 0.0)
-    return r.op("power", r.reduce(r.op("power", sizes, p), -1, "add"), 1 / p)
+        return sizes.reduce("max", -1).maximum(0.0)
+    return sizes.op("power", p).sum(-1).op("power", 1 / p)
 
 
-def _cdist_backward(r: AtenReader, gradient: Value, a: Value, b: Value, p: float, distances: Value) -> Value:
+def _cdist_backward(r: AtenReader, gradient: Array, a: Array, b: Array, p: float, distances: Array) -> Array:
     """Compute the gradient of `a`. Where a distance is 0, its gradient is 0."""
     differences = _differences(r, a, b)
-    g, d = r.unsqueeze(gradient, -1), r.unsqueeze(distances, -1)
-    sign = r.emit("sign", (differences,))
+    g, d = gradient.expand(-1), distances.expand(-1)
+    sign = differences.op("sign")
     if p == 0:
         return r.full(0, r.out.dtype, r.out.shape)
     if p == 1:
-        made = r.op("multiply", sign, g)
+        made = sign * g
     elif p == 2:
-        made = r.op("multiply", differences, r.select(r.compare(d, "EQ", 0.0), 0.0, r.op("divide", g, d)))
+        made = differences * where(d == 0.0, 0.0, g / d)
     elif math.isinf(p):
-        largest = r.compare(r.emit("abs", (differences,)), "EQ", d)
-        made = r.select(largest, r.op("multiply", sign, g), r.scalar(0.0, a.dtype))
+        largest = abs(differences) == d
+        made = where(largest, sign * g, 0.0)
     else:
-        power = r.op("power", r.op("divide", r.emit("abs", (differences,)), d), p - 1)
-        made = r.op("multiply", r.op("multiply", sign, power), g)
-        none = r.compare(d, "EQ", 0.0)
+        power = (abs(differences) / d).op("power", p - 1)
+        made = sign * power * g
+        none = d == 0.0
         if p < 1:
-            none = r.op("or", none, r.compare(differences, "EQ", 0.0))
-        made = r.select(none, r.scalar(0.0, a.dtype), made)
-    made = r.reduce(made, -2, "add")
+            none = none | (differences == 0.0)
+        made = where(none, 0.0, made)
+    made = made.sum(-2)
     shape = r.out.shape
     extra = tuple(range(made.rank - len(shape)))
-    return r.reduce(made, extra, "add") if extra else made
+    return made.sum(extra) if extra else made
 
 
 # Distances of the rows of one matrix: those of (i, j) with i < j, row by row
 
 
-def _pdist(r: AtenReader, x: Value, p: float = 2.0) -> Value:
+def _pdist(r: AtenReader, x: Array, p: float = 2.0) -> Array:
     """Compute the distances between the rows of x, pair by pair.
 
     The row of element k is the solution of a quadratic equation, which f64 solves exactly for all that fits memory.
     """
     n, count = x.shape[0], r.out.shape
-    k = r.iota(I64, count)
-    root = r.emit("sqrt", (r.convert(r.op("subtract", 4 * n * (n - 1) - 7, r.op("multiply", k, 8)), F64),))
-    steps = r.convert(r.emit("floor", (r.op("subtract", r.op("multiply", root, 0.5), 0.5),)), I64)
-    row = r.op("subtract", n - 2, steps)
-    column = r.op("add", r.op("subtract", k, _first(r, row, n)), r.op("add", row, 1))
-    flat = r.reshape(_cdist(r, x, x, p), (n * n,))
-    return make_take(r, flat, r.op("add", r.op("multiply", row, n), column), 0)
+    k = iota(r, count, 0, I64)
+    root = (filled(r, 4 * n * (n - 1) - 7, I64) - k * 8).cast(F64).sqrt()
+    steps = (root * 0.5 - 0.5).op("floor").cast(I64)
+    row = filled(r, n - 2, I64) - steps
+    column = k - _first(r, row, n) + (row + 1)
+    flat = _cdist(r, x, x, p).reshape((n * n,))
+    return flat.take(row * n + column, 0)
 
 
-def _first(r: AtenReader, row: Value, n: Dim) -> Value:
+def _first(r: AtenReader, row: Array, n: Dim) -> Array:
     """The number of the first pair of a row: row * (2 n - row - 1) / 2."""
-    return r.op("divide", r.op("multiply", row, r.op("subtract", 2 * n - 1, row)), 2)
+    return row * (2 * n - 1 - row) / 2
 
 
-def _pdist_backward(r: AtenReader, gradient: Value, x: Value, p: float, distances: Value) -> Value:
+def _pdist_backward(r: AtenReader, gradient: Array, x: Array, p: float, distances: Array) -> Array:
     n = x.shape[0]
-    rows, columns = (r.iota(I64, (n, n), axis) for axis in (0, 1))
-    low, high = r.op("minimum", rows, columns), r.op("maximum", rows, columns)
-    at = r.op("subtract", r.op("add", _first(r, low, n), high), r.op("add", low, 1))
-    same = r.compare(rows, "EQ", columns)
+    rows, columns = (iota(r, (n, n), axis, I64) for axis in (0, 1))
+    low, high = rows.minimum(columns), rows.maximum(columns)
+    at = _first(r, low, n) + high - (low + 1)
+    same = rows == columns
 
-    def matrix(pairs: Value) -> Value:
-        padded = r.pad(pairs, 0.0, (0,), (1,))  # of a single row there is no pair
-        return r.select(same, r.scalar(0.0, pairs.dtype), make_take(r, padded, at, 0))
+    def matrix(pairs: Array) -> Array:
+        padded = pairs.pad((0,), (1,), 0.0)  # of a single row there is no pair
+        return where(same, 0.0, padded.take(at, 0))
 
     return _cdist_backward(r, matrix(gradient), x, x, p, matrix(distances))
 
 
 def _trilinear(
     r: AtenReader,
-    a: Value,
-    b: Value,
-    c: Value,
+    a: Array,
+    b: Array,
+    c: Array,
     expand_a: Sequence[int],
     expand_b: Sequence[int],
     expand_c: Sequence[int],
     summed: Sequence[int],
     _: int = 1,
-) -> Value:
+) -> Array:
     """The sum over some axes of a * b * c, each with new axes among its own."""
     dtype = computed(r.out.dtype)
     wide = []
     for x, axes in ((a, expand_a), (b, expand_b), (c, expand_c)):
-        made = r.convert(x, dtype)
+        made = x.cast(dtype)
         for axis in sorted(axes):
-            made = r.unsqueeze(made, axis)
+            made = made.expand(axis)
         wide.append(made)
-    product = r.op("multiply", r.op("multiply", wide[0], wide[1]), wide[2])
-    return r.convert(r.reduce(product, tuple(summed), "add") if summed else product, r.out.dtype)
+    product = wide[0] * wide[1] * wide[2]
+    return (product.sum(tuple(summed)) if summed else product).cast(r.out.dtype)
 
 
-def _addbmm(r: AtenReader, c: Value, a: Value, b: Value, *, beta: Operand = 1, alpha: Operand = 1) -> Value:
+def _addbmm(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """All products of a batch are added."""
-    made = r.reduce(r.matmul(a, b, computed(a.dtype), 1), 0, "add")
-    if alpha != 1:
-        made = r.op("multiply", made, alpha)
-    if beta != 0:
-        old = r.convert(c, made.dtype)
-        made = r.op("add", made, old if beta == 1 else r.op("multiply", old, beta))
-    return r.convert(made, r.out.dtype)
+    made = matmul(a, b, computed(a.dtype), 1).sum(0)
+    if not is_just(alpha, 1):
+        made = made * alpha
+    if not is_just(beta, 0):
+        old = c.cast(made.dtype)
+        made = made + (old if is_just(beta, 1) else old * beta)
+    return made.cast(r.out.dtype)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.expr import F64
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.tensors import F64
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -19,62 +19,62 @@ _AT_ONCE = 3
 _BY_ROOT, _BY_SIZE = 1, 2
 
 
-def _along(r: AtenReader, x: Value, axes: Sequence[int], transform: str, last: Dim | None = None) -> Value:
+def _along(r: AtenReader, x: Array, axes: Sequence[int], transform: str, last: Dim | None = None) -> Array:
     """Axes become the last ones, and go back. last: how long the last one is when it is whole."""
     order = [axis for axis in range(x.rank) if axis not in axes] + list(axes)
-    turned = r.transpose(x, order)
+    turned = x.transpose(order)
     length = [*turned.shape[x.rank - len(axes) :]]
     if last is not None:
         length[-1] = last
-    made = r.emit("fft", (turned,), transform=transform, length=tuple(length))
-    return r.transpose(made, tuple(map(order.index, range(x.rank))))
+    made = turned.emit("fft", transform=transform, length=tuple(length))
+    return made.transpose(tuple(map(order.index, range(x.rank))))
 
 
-def _complex(r: AtenReader, x: Value, axes: Sequence[int], forward: bool) -> Value:
+def _complex(r: AtenReader, x: Array, axes: Sequence[int], forward: bool) -> Array:
     for start in range(0, len(axes), _AT_ONCE):
         x = _along(r, x, axes[start : start + _AT_ONCE], "FFT" if forward else "IFFT")
     return x
 
 
-def _scaled(r: AtenReader, x: Value, count: Dim, mode: int, divided: bool) -> Value:
+def _scaled(r: AtenReader, x: Array, count: Dim, mode: int, divided: bool) -> Array:
     """divided: the transform has divided by the number of elements already."""
     power = {0: 0.0, _BY_ROOT: -0.5, _BY_SIZE: -1.0}[mode] + (1.0 if divided else 0.0)
     if not power:
         return x
     factor = r.scalar(count, F64)
     if abs(power) == 0.5:
-        factor = r.emit("sqrt", (factor,))
+        factor = factor.sqrt()
     if power < 0:
-        factor = r.op("divide", r.scalar(1.0, F64), factor)
+        factor = r.scalar(1.0, F64) / factor
     real = part_dtype(x.dtype) if x.dtype.kind == "c" else x.dtype
-    return r.op("multiply", x, r.convert(r.convert(factor, real), x.dtype))
+    return x * factor.cast(real).cast(x.dtype)
 
 
-def _axes(x: Value, axes: Sequence[int]) -> tuple[int, ...]:
+def _axes(x: Array, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(axis % x.rank for axis in axes)
 
 
-def _count(x: Value, axes: Sequence[int]) -> Dim:
+def _count(x: Array, axes: Sequence[int]) -> Dim:
     return math.prod((x.shape[axis] for axis in axes), start=ONE)
 
 
-def _c2c(r: AtenReader, x: Value, axes: Sequence[int], mode: int, forward: bool) -> Value:
+def _c2c(r: AtenReader, x: Array, axes: Sequence[int], mode: int, forward: bool) -> Array:
     axes = _axes(x, axes)
     if not axes:
         return x
     return _scaled(r, _complex(r, x, axes, forward), _count(x, axes), mode, not forward)
 
 
-def _r2c(r: AtenReader, x: Value, axes: Sequence[int], mode: int, onesided: bool) -> Value:
+def _r2c(r: AtenReader, x: Array, axes: Sequence[int], mode: int, onesided: bool) -> Array:
     axes = _axes(x, axes)
     if onesided:
         made = _complex(r, _along(r, x, axes[-1:], "RFFT"), axes[:-1], True)
     else:
-        made = _complex(r, r.convert(x, r.out.dtype), axes, True)
+        made = _complex(r, x.cast(r.out.dtype), axes, True)
     return _scaled(r, made, _count(x, axes), mode, False)
 
 
-def _c2r(r: AtenReader, x: Value, axes: Sequence[int], mode: int, last: Dim | int) -> Value:
+def _c2r(r: AtenReader, x: Array, axes: Sequence[int], mode: int, last: Dim | int) -> Array:
     axes = _axes(x, axes)
     made = _along(r, _complex(r, x, axes[:-1], False), axes[-1:], "IRFFT", Dim.of(last))
     return _scaled(r, made, _count(made, axes), mode, True)

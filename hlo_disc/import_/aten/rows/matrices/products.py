@@ -5,46 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.expr import I32
 from hlo_disc.import_.aten.rows.axes.reductions import computed
-from hlo_disc.import_.aten.tensors import I32, Operand
+from hlo_disc.import_.aten.tensors import Operand, is_just
+from hlo_disc.import_.handlers.arrays import Array, matmul
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _product(r: AtenReader, a: Value, b: Value, batch: int = 0) -> Value:
+def _product(r: AtenReader, a: Array, b: Array, batch: int = 0) -> Array:
     """Multiply matrices in the type in which their sums are computed."""
-    return r.matmul(a, b, computed(a.dtype), batch)
+    return matmul(a, b, computed(a.dtype), batch)
 
 
-def _mm(r: AtenReader, a: Value, b: Value) -> Value:
-    return r.convert(_product(r, a, b), r.out.dtype)
+def _mm(r: AtenReader, a: Array, b: Array) -> Array:
+    return _product(r, a, b).cast(r.out.dtype)
 
 
-def _bmm(r: AtenReader, a: Value, b: Value) -> Value:
-    return r.convert(_product(r, a, b, 1), r.out.dtype)
+def _bmm(r: AtenReader, a: Array, b: Array) -> Array:
+    return _product(r, a, b, 1).cast(r.out.dtype)
 
 
-def _scaled(r: AtenReader, x: Value, factor: Operand) -> Value:
-    return x if factor == 1 else r.op("multiply", x, factor)
+def _scaled(r: AtenReader, x: Array, factor: Operand) -> Array:
+    return x if is_just(factor, 1) else x * factor
 
 
-def _added(batch: int) -> Callable[..., Value]:
+def _added(batch: int) -> Callable[..., Array]:
     """beta * c + alpha * a @ b; where beta is 0, what c holds does not count."""
 
-    def handle(r: AtenReader, c: Value, a: Value, b: Value, *, beta: Operand = 1, alpha: Operand = 1) -> Value:
+    def handle(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
         made = _scaled(r, _product(r, a, b, batch), alpha)
-        if beta != 0:
-            made = r.op("add", made, _scaled(r, r.convert(c, made.dtype), beta))
-        return r.convert(made, r.out.dtype)
+        if not is_just(beta, 0):
+            made = made + _scaled(r, c.cast(made.dtype), beta)
+        return made.cast(r.out.dtype)
 
     return handle
 
 
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.mm.default": _mm,
-    "aten._int_mm.default": lambda r, a, b: r.matmul(a, b, I32),
+    "aten._int_mm.default": lambda r, a, b: matmul(a, b, I32),
     "aten.bmm.default": _bmm,
     "aten.addmm.default": _added(0),
     "aten.baddbmm.default": _added(1),

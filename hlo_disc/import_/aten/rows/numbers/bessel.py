@@ -16,7 +16,6 @@ from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.aten.rows.numbers.special import zeta
 from hlo_disc.import_.by_jax import by_jax
 
-Array = Any
 _TWO_OVER_PI = 2 / np.pi
 
 # erfc(x) * exp(x * x) * (1 + 2 x) of x >= 0: Chebyshev polynomials of (x - 3.75) / (x + 3.75), the first one halved.
@@ -29,12 +28,12 @@ _ERFCX = (
 )  # fmt: skip
 
 
-def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
+def _polynomial(x: jax.Array, coefficients: Sequence[float]) -> jax.Array:
     """The first coefficient is that of the highest power."""
     return functools.reduce(lambda sum_, a: sum_ * x + a, coefficients[1:], jnp.full_like(x, coefficients[0]))
 
 
-def _chebyshev(y: Array, coefficients: Sequence[float]) -> Array:
+def _chebyshev(y: jax.Array, coefficients: Sequence[float]) -> jax.Array:
     """Clenshaw's sum of twice the argument; the last coefficient is that of degree 0."""
     before, last, sum_ = jnp.zeros_like(y), jnp.zeros_like(y), jnp.full_like(y, coefficients[0])
     for a in coefficients[1:]:
@@ -42,7 +41,7 @@ def _chebyshev(y: Array, coefficients: Sequence[float]) -> Array:
     return 0.5 * (sum_ - before)
 
 
-def _wave(x: Array, order: int, cosine: Any, sine: Any, sign: float) -> Array:
+def _wave(x: jax.Array, order: int, cosine: Any, sine: Any, sign: float) -> jax.Array:
     """Where x > 5: the phase of a cosine and its amplitude."""
     part = functools.partial(lambda name: getattr(c, f"J{order}_{name}"))
     z = 25.0 / (x * x)
@@ -52,7 +51,7 @@ def _wave(x: Array, order: int, cosine: Any, sine: Any, sign: float) -> Array:
     return (p * cosine(phase) + sign * 5.0 / x * q * sine(phase)) * np.sqrt(_TWO_OVER_PI) / jnp.sqrt(x)
 
 
-def _j0(x: Array) -> Array:
+def _j0(x: jax.Array) -> jax.Array:
     x = jnp.abs(x)
     z = x * x
     near = (z - 5.78318596294678452118) * (z - 30.4712623436620863991)
@@ -61,7 +60,7 @@ def _j0(x: Array) -> Array:
     return jnp.where(x <= 5, near, _wave(x, 0, jnp.cos, jnp.sin, -1))
 
 
-def _j1(x: Array) -> Array:
+def _j1(x: jax.Array) -> jax.Array:
     size = jnp.abs(x)
     z = size * size
     near = _polynomial(z, c.J1_RP) / _polynomial(z, c.J1_RQ) * size
@@ -70,7 +69,7 @@ def _j1(x: Array) -> Array:
     return jnp.where(x < 0, -made, made)
 
 
-def _second_kind(order: int, x: Array) -> Array:
+def _second_kind(order: int, x: jax.Array) -> jax.Array:
     z = x * x
     if order == 0:
         near = _polynomial(z, c.Y0_P) / _polynomial(z, c.Y0_Q) + _TWO_OVER_PI * jnp.log(x) * _j0(x)
@@ -81,7 +80,7 @@ def _second_kind(order: int, x: Array) -> Array:
     return jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, made))
 
 
-def _k(order: int, scaled: bool, x: Array) -> Array:
+def _k(order: int, scaled: bool, x: jax.Array) -> jax.Array:
     """Modified, of the second kind; scaled: times exp(x)."""
     growth = jnp.exp(x)
     if order == 0:
@@ -95,7 +94,7 @@ def _k(order: int, scaled: bool, x: Array) -> Array:
     return jnp.where(x == 0, jnp.inf, jnp.where(x < 0, jnp.nan, made))
 
 
-def _airy(x: Array) -> Array:
+def _airy(x: jax.Array) -> jax.Array:
     """By series near 0, and by rational approximations away from it."""
     size = jnp.abs(x)
     zeta = 2 * size * jnp.sqrt(size) / 3
@@ -119,16 +118,16 @@ def _airy(x: Array) -> Array:
     return jnp.where(jnp.isinf(x), jnp.nan, jnp.where(x > 103.892, 0, made))
 
 
-def _spherical_j0(x: Array) -> Array:
+def _spherical_j0(x: jax.Array) -> jax.Array:
     z = x * x
-    series = 1.0
+    series: jax.Array | float = 1.0
     for k in (13, 11, 9, 7, 5, 3):
         series = 1.0 - z / ((k - 1) * k) * series
     made = jnp.where(jnp.abs(x) < 0.5, series, jnp.sin(x) / x)
     return jnp.where(jnp.isinf(x), 0, made)
 
 
-def _erfcx(x: Array) -> Array:
+def _erfcx(x: jax.Array) -> jax.Array:
     size = jnp.abs(x)
     t = jnp.where(jnp.isinf(size), 1, (size - 3.75) / (size + 3.75))
     made = _chebyshev(2 * t, _ERFCX[::-1]) / (1 + 2 * size)

@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
+from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.axes.views import view_as_complex, view_as_real
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise, is_float, is_nan
-from hlo_disc.import_.aten.rows.numbers.prims import conjugate
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _imag(r: AtenReader, x: Value) -> Value:
-    return r.emit("imag", (x,))
+def _imag(r: AtenReader, x: Array) -> Array:
+    return x.op("imag")
 
 
-def _joined(r: AtenReader, re: Value, im: Value) -> Value:
+def _joined(r: AtenReader, re: Array, im: Array) -> Array:
     shape = r.out.shape
     if re.dtype.itemsize < 4:
         r.unsupported("complex numbers of 16-bit floats are not supported")
-    return r.emit("complex", [r.broadcast(x, shape) for x in (re, im)])
+    return re.broadcast(shape).emit("complex", im.broadcast(shape))
 
 
-def _polar(r: AtenReader, size: Value, angle: Value) -> Value:
-    parts = [r.op("multiply", size, r.emit(function, (angle,))) for function in ("cosine", "sine")]
+def _polar(r: AtenReader, size: Array, angle: Array) -> Array:
+    parts = [size * angle.emit(function) for function in ("cosine", "sine")]
     return _joined(r, *parts)
 
 
-def _angle(r: AtenReader, x: Value) -> Value:
+def _angle(r: AtenReader, x: Array) -> Array:
     """Compute the angle of each number; for a real number it is 0 or pi."""
     dtype = x.dtype if is_float(x) else r.out.dtype
     if dtype_class(x.dtype) == "complex":
-        return r.op("atan2", r.emit("imag", (x,)), r.emit("real", (x,)))
-    turned = r.select(r.compare(x, "LT", 0), r.full(math.pi, dtype, x.shape), 0)
-    return r.select(is_nan(r, x), x, turned) if is_float(x) else turned
+        return x.op("imag").op("atan2", x.op("real"))
+    turned = where(x < 0, r.full(math.pi, dtype, x.shape), 0)
+    return where(is_nan(r, x), x, turned) if is_float(x) else turned
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -50,11 +50,11 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.complex.default": _joined,
     "aten.polar.default": _polar,
     "aten.angle.default": elementwise(_angle, KIND.COMPLEX_TO_FLOAT),
-    "aten._conj.default": conjugate,
-    "aten._conj_physical.default": conjugate,
-    "aten.conj_physical.default": conjugate,
-    "aten.conj.default": conjugate,
-    "aten._neg_view.default": lambda r, x: r.emit("negate", (x,)),
+    "aten._conj.default": lambda _, x: x.conj(),
+    "aten._conj_physical.default": lambda _, x: x.conj(),
+    "aten.conj_physical.default": lambda _, x: x.conj(),
+    "aten.conj.default": lambda _, x: x.conj(),
+    "aten._neg_view.default": lambda r, x: -x,
     "aten.resolve_conj.default": lambda r, x: x,
     "aten.resolve_neg.default": lambda r, x: x,
 }

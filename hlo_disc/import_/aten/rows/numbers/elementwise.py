@@ -7,6 +7,7 @@ bfloat16. Only products and quotients take a second operand of one element as it
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,18 @@ import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from torch._prims_common import elementwise_dtypes
 
+from hlo_disc.dynamic_hlo.expr import BOOL, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, is_small_float
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.dtypes import DTYPES
-from hlo_disc.import_.aten.tensors import BOOL, Operand
+from hlo_disc.import_.aten.tensors import Operand, is_just
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
-Formula = Callable[..., Value]
+Formula = Callable[..., Array]
 
 
 def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT, second_as_it_is: bool = False) -> Formula:
@@ -33,76 +36,62 @@ def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT, second_as_it_is: bo
     second_as_it_is: whether the kernel takes a second operand of one element so.
     """
 
-    def handle(r: AtenReader, *args: Any, **attrs: Any) -> Value:
+    def handle(r: AtenReader, *args: Any, **attrs: Any) -> Array:
         computed, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=kind)
         common, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.NO_OPMATH)
         operands = []
         for number, x in enumerate(x for x in args if x is not None):
             if is_small_float(DTYPES[common]) and not (second_as_it_is and number == 1 and is_single(x)):
                 x = r.scalar(x, DTYPES[common])
-            operands.append(r.broadcast(r.scalar(x, DTYPES[computed]), r.out.shape))
-        return r.convert(formula(r, *operands, **attrs), r.out.dtype)
+            operands.append(r.scalar(x, DTYPES[computed]).broadcast(r.out.shape))
+        return formula(r, *operands, **attrs).cast(r.out.dtype)
 
     return handle
 
 
 def is_single(x: Operand) -> bool:
     """Whether it is one number at every call."""
-    return not isinstance(x, Value) or all(size is ONE for size in x.shape)
+    return not isinstance(x, Array) or all(size is ONE for size in x.shape)
 
 
 def op(name: str) -> Formula:
-    return lambda r, *operands: r.emit(name, operands)
+    return lambda r, x, *others: x.emit(name, *others)
 
 
 def _compare(direction: str) -> Formula:
-    return elementwise(lambda r, a, b: r.compare(a, direction, b), KIND.ALWAYS_BOOL)
+    return elementwise(lambda r, a, b: a.op("compare", b, direction=direction), KIND.ALWAYS_BOOL)
 
 
-def is_float(x: Value) -> bool:
+def is_float(x: Array) -> bool:
     return dtype_class(x.dtype) in ("float", "complex")
 
 
-def _scaled(r: AtenReader, x: Value, alpha: Operand) -> Value:
-    return x if alpha == 1 else r.op("multiply", x, alpha)
+def _scaled(r: AtenReader, x: Array, alpha: Operand) -> Array:
+    return x if is_just(alpha, 1) else x * alpha
 
 
-def _add(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
-    return r.op("add", a, _scaled(r, b, alpha))
+def _add(r: AtenReader, a: Array, b: Array, alpha: Operand = 1) -> Array:
+    return a + _scaled(r, b, alpha)
 
 
-def _sub(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
-    return r.op("subtract", a, _scaled(r, b, alpha))
+def _sub(r: AtenReader, a: Array, b: Array, alpha: Operand = 1) -> Array:
+    return a - _scaled(r, b, alpha)
 
 
-def floor_divide(r: AtenReader, a: Value, b: Value) -> Value:
+def floor_divide(r: AtenReader, a: Array, b: Array) -> Array:
     """Towards minus infinity; as Python does it of floats, from the remainder."""
-    rest = r.op("remainder", a, b)
-    quotient = r.op("divide", r.op("subtract", a, rest) if is_float(a) else a, b)
-    if dtype_class(a.dtype) == "uint":
-        return quotient
-    opposite = r.op("xor", r.compare(rest, "LT", 0), r.compare(b, "LT", 0))
-    inexact = r.op("and", r.compare(rest, "NE", 0), opposite)
-    quotient = r.select(inexact, r.op("subtract", quotient, 1), quotient)
     if not is_float(a):
-        return quotient
-    floor = r.emit("floor", (quotient,))
-    nearest = r.select(r.compare(r.op("subtract", quotient, floor), "GT", 0.5), r.op("add", floor, 1), floor)
-    zero = r.op("multiply", r.op("divide", a, b), 0)
-    rounded = r.select(r.compare(quotient, "EQ", 0), zero, nearest)
-    return r.select(r.compare(b, "EQ", 0), r.op("divide", a, b), rounded)
+        return floor_quotient(a, b)
+    rest = a.op("remainder", b)
+    quotient = (a - rest) / b
+    quotient = where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
+    floor = quotient.op("floor")
+    nearest = where(quotient - floor > 0.5, floor + 1, floor)
+    rounded = where(quotient == 0, a / b * 0, nearest)
+    return where(b == 0, a / b, rounded)
 
 
-def _remainder(r: AtenReader, a: Value, b: Value) -> Value:
-    """It has the sign of the divisor."""
-    rest = r.op("remainder", a, b)
-    if dtype_class(a.dtype) == "uint":
-        return rest
-    opposite = r.op("xor", r.compare(rest, "LT", 0), r.compare(b, "LT", 0))
-    return r.select(r.op("and", r.compare(rest, "NE", 0), opposite), r.op("add", rest, b), rest)
-
-
-def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
+def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -> Array:
     if rounding_mode is None:
         return _DIV(r, a, b)
     return _whole_quotient(floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
@@ -111,136 +100,128 @@ def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -
 def _whole_quotient(formula: Formula) -> Formula:
     """A division and its rounding. ATen's kernels round 16-bit floats after each step, but for a single divisor."""
 
-    def handle(r: AtenReader, a: Operand, b: Operand) -> Value:
+    def handle(r: AtenReader, a: Operand, b: Operand) -> Array:
         return elementwise(formula, KIND.DEFAULT if is_single(b) else KIND.NO_OPMATH, second_as_it_is=True)(r, a, b)
 
     return handle
 
 
-def _truncated(r: AtenReader, a: Value, b: Value) -> Value:
-    quotient = r.op("divide", a, b)
+def _truncated(r: AtenReader, a: Array, b: Array) -> Array:
+    quotient = a / b
     return _trunc(r, quotient) if is_float(a) else quotient
 
 
-def _trunc(r: AtenReader, x: Value) -> Value:
+def _trunc(r: AtenReader, x: Array) -> Array:
     if not is_float(x):
         return x
-    down, up = r.emit("floor", (x,)), r.emit("ceil", (x,))
-    return r.select(r.compare(x, "LT", 0), up, down)
+    down, up = x.op("floor"), x.op("ceil")
+    return where(x < 0, up, down)
 
 
-def _round(r: AtenReader, x: Value, decimals: int = 0) -> Value:
+def _round(r: AtenReader, x: Array, decimals: int = 0) -> Array:
     if not is_float(x):
         return x
     if not decimals:
-        return r.emit("round_nearest_even", (x,))
+        return x.op("round_nearest_even")
     factor = 10.0 ** abs(decimals)
     there, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
-    return r.op(back, r.emit("round_nearest_even", (r.op(there, x, factor),)), factor)
+    return x.op(there, factor).op("round_nearest_even").op(back, factor)
 
 
 def _whole(name: str) -> Formula:
     """Rounding, of which integers are left alone."""
-    return elementwise(lambda r, x: r.emit(name, (x,)) if is_float(x) else x)
+    return elementwise(lambda r, x: x.emit(name) if is_float(x) else x)
 
 
-def is_nan(r: AtenReader, x: Value) -> Value:
-    return r.compare(x, "NE", x)
+def is_nan(r: AtenReader, x: Array) -> Array:
+    return x != x
 
 
-def _sign(r: AtenReader, x: Value) -> Value:
+def _sign(r: AtenReader, x: Array) -> Array:
     if x.dtype == BOOL:
         return x
-    return r.select(is_nan(r, x), 0, r.emit("sign", (x,))) if dtype_class(x.dtype) == "float" else r.emit("sign", (x,))
+    return where(is_nan(r, x), 0, x.op("sign")) if dtype_class(x.dtype) == "float" else x.op("sign")
 
 
-def _abs(r: AtenReader, x: Value) -> Value:
-    return x if x.dtype == BOOL or dtype_class(x.dtype) == "uint" else r.emit("abs", (x,))
+def _reciprocal(r: AtenReader, x: Array) -> Array:
+    return r.full(1, x.dtype, x.shape) / x
 
 
-def _reciprocal(r: AtenReader, x: Value) -> Value:
-    return r.op("divide", r.full(1, x.dtype, x.shape), x)
+def _pow(r: AtenReader, a: Array, b: Array) -> Array:
+    return a.op("power", b)
 
 
-def _pow(r: AtenReader, a: Value, b: Value) -> Value:
-    return r.op("power", a, b)
-
-
-def _pow_scalar(r: AtenReader, x: Value, exponent: Operand) -> Value:
+def _pow_scalar(r: AtenReader, x: Array, exponent: Operand) -> Array:
     """Small exponents are products and roots, as they are in eager mode."""
     common = elementwise(_COMMON_POWERS.get(exponent, _pow) if isinstance(exponent, (int, float)) else _pow)
     return common(r, x, exponent)
 
 
 _COMMON_POWERS: dict[Any, Formula] = {
-    0.5: lambda r, x, _: r.emit("sqrt", (x,)) if is_float(x) else _pow(r, x, _),
+    0.5: lambda r, x, _: x.sqrt() if is_float(x) else _pow(r, x, _),
     1: lambda r, x, _: x,
-    2: lambda r, x, _: r.op("multiply", x, x),
-    3: lambda r, x, _: r.op("multiply", r.op("multiply", x, x), x),
+    2: lambda r, x, _: x * x,
+    3: lambda r, x, _: x * x * x,
 }
 
 
-def _gelu(r: AtenReader, x: Value, approximate: str = "none") -> Value:
+def _gelu(r: AtenReader, x: Array, approximate: str = "none") -> Array:
     if approximate == "tanh":
-        inner = r.op("add", x, r.op("multiply", r.op("multiply", x, r.op("multiply", x, x)), 0.044715))
-        gate = r.op("add", r.emit("tanh", (r.op("multiply", inner, math.sqrt(2 / math.pi)),)), 1.0)
+        inner = x + x * (x * x) * 0.044715
+        gate = (inner * math.sqrt(2 / math.pi)).op("tanh") + 1.0
     else:
-        gate = r.op("add", r.emit("erf", (r.op("multiply", x, math.sqrt(0.5)),)), 1.0)
-    return r.op("multiply", r.op("multiply", x, 0.5), gate)
+        gate = (x * math.sqrt(0.5)).op("erf") + 1.0
+    return x * 0.5 * gate
 
 
-def _silu(r: AtenReader, x: Value) -> Value:
-    return r.op("multiply", x, r.emit("logistic", (x,)))
+def _silu(r: AtenReader, x: Array) -> Array:
+    return x * x.op("logistic")
 
 
-def _relu(r: AtenReader, x: Value) -> Value:
-    return r.op("maximum", x, 0)
+def _relu(r: AtenReader, x: Array) -> Array:
+    return x.maximum(0)
 
 
-def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Value:
+def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Array:
     """Also of bounds that are tensors; of a NaN it is the NaN."""
     computed = DTYPES[elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.DEFAULT)[0]]
     made = r.scalar(x, computed)
     if low is not None:
-        made = r.op("maximum", made, r.held(low, computed))
+        made = made.maximum(r.held(low, computed))
     if high is not None:
-        made = r.op("minimum", made, r.held(high, computed))
-    return r.convert(r.broadcast(made, r.out.shape), r.out.dtype)
+        made = made.minimum(r.held(high, computed))
+    return made.broadcast(r.out.shape).cast(r.out.dtype)
 
 
-def _where(r: AtenReader, condition: Value, a: Any, b: Any) -> Value:
+def _where(r: AtenReader, condition: Array, a: Any, b: Any) -> Array:
     values = [r.held(x, r.out.dtype) for x in (a, b)]
-    chosen = r.select(r.convert(condition, BOOL), *values)
-    return r.broadcast(chosen, r.out.shape)
+    chosen = where(condition.cast(BOOL), *values)
+    return chosen.broadcast(r.out.shape)
 
 
 def _logical(name: str) -> Formula:
-    def formula(r: AtenReader, *operands: Value) -> Value:
-        return r.emit(name, [r.convert(x, BOOL) for x in operands])
+    def formula(r: AtenReader, *operands: Array) -> Array:
+        first, *others = (x.cast(BOOL) for x in operands)
+        return first.emit(name, *others)
 
     return elementwise(formula, KIND.ALWAYS_BOOL)
 
 
-def _converted(r: AtenReader, x: Operand, *_: Any, **__: Any) -> Value:
+def _converted(r: AtenReader, x: Operand, *_: Any, **__: Any) -> Array:
     """Other types, memory formats and devices: only types are something here. A number may stand for a tensor."""
     return r.scalar(x, r.out.dtype)
 
 
-def _fill(r: AtenReader, x: Value, value: Operand) -> Value:
+def _fill(r: AtenReader, x: Array, value: Operand) -> Array:
     return r.full(value, x.dtype, x.shape)
 
 
-def _shift_right(r: AtenReader, a: Value, b: Value) -> Value:
-    kind = "logical" if dtype_class(a.dtype) == "uint" else "arithmetic"
-    return r.op(f"shift_right_{kind}", a, b)
+def _addcmul(r: AtenReader, x: Array, a: Array, b: Array, value: Operand = 1) -> Array:
+    return x + _scaled(r, a * b, value)
 
 
-def _addcmul(r: AtenReader, x: Value, a: Value, b: Value, value: Operand = 1) -> Value:
-    return r.op("add", x, _scaled(r, r.op("multiply", a, b), value))
-
-
-def _addcdiv(r: AtenReader, x: Value, a: Value, b: Value, value: Operand = 1) -> Value:
-    return r.op("add", x, r.op("divide", _scaled(r, a, value), b))
+def _addcdiv(r: AtenReader, x: Array, a: Array, b: Array, value: Operand = 1) -> Array:
+    return x + _scaled(r, a, value) / b
 
 
 def _float(name: str) -> Formula:
@@ -251,24 +232,24 @@ def _float(name: str) -> Formula:
 def _classified(formula: Formula, integers: bool) -> Formula:
     """A question about floats; integers all have the same answer."""
 
-    def question(r: AtenReader, x: Value) -> Value:
+    def question(r: AtenReader, x: Array) -> Array:
         return formula(r, x) if is_float(x) else r.full(integers, BOOL, x.shape)
 
     return elementwise(question, KIND.ALWAYS_BOOL)
 
 
-def _parts(r: AtenReader, x: Value) -> list[Value]:
-    return [r.emit(part, (x,)) for part in ("real", "imag")] if dtype_class(x.dtype) == "complex" else [x]
+def _parts(r: AtenReader, x: Array) -> list[Array]:
+    return [x.emit(part) for part in ("real", "imag")] if dtype_class(x.dtype) == "complex" else [x]
 
 
-def finite(r: AtenReader, x: Value) -> Value:
-    tested = [r.emit("is_finite", (part,)) for part in _parts(r, x)]
-    return tested[0] if len(tested) == 1 else r.emit("and", tested)
+def finite(r: AtenReader, x: Array) -> Array:
+    tested = [part.op("is_finite") for part in _parts(r, x)]
+    return functools.reduce(Array.__and__, tested)
 
 
-def _infinite(r: AtenReader, x: Value) -> Value:
-    tested = [r.compare(r.emit("abs", (part,)), "EQ", np.inf) for part in _parts(r, x)]
-    return tested[0] if len(tested) == 1 else r.emit("or", tested)
+def _infinite(r: AtenReader, x: Array) -> Array:
+    tested = [abs(part) == np.inf for part in _parts(r, x)]
+    return functools.reduce(Array.__or__, tested)
 
 
 _DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT, second_as_it_is=True)
@@ -289,9 +270,9 @@ ROWS: dict[str, Formula] = {
     "aten.div.Tensor_mode": _div_mode,
     "aten.div.Scalar_mode": _div_mode,
     "aten.floor_divide.default": _whole_quotient(floor_divide),
-    "aten.remainder.Tensor": elementwise(_remainder),
-    "aten.remainder.Scalar": elementwise(_remainder),
-    "aten.remainder.Scalar_Tensor": elementwise(_remainder),
+    "aten.remainder.Tensor": elementwise(lambda _, a, b: floor_remainder(a, b)),
+    "aten.remainder.Scalar": elementwise(lambda _, a, b: floor_remainder(a, b)),
+    "aten.remainder.Scalar_Tensor": elementwise(lambda _, a, b: floor_remainder(a, b)),
     "aten.fmod.Tensor": elementwise(op("remainder")),
     "aten.fmod.Scalar": elementwise(op("remainder")),
     "aten.pow.Tensor_Tensor": elementwise(_pow),
@@ -324,13 +305,13 @@ ROWS: dict[str, Formula] = {
     "aten.bitwise_xor.Scalar": elementwise(op("xor")),
     "aten.bitwise_not.default": elementwise(op("not")),
     "aten.bitwise_left_shift.Tensor": elementwise(op("shift_left")),
-    "aten.bitwise_right_shift.Tensor": elementwise(_shift_right),
+    "aten.bitwise_right_shift.Tensor": elementwise(lambda _, a, b: a >> b),
     "aten.__lshift__.Tensor": elementwise(op("shift_left")),
     "aten.__lshift__.Scalar": elementwise(op("shift_left")),
-    "aten.__rshift__.Tensor": elementwise(_shift_right),
-    "aten.__rshift__.Scalar": elementwise(_shift_right),
+    "aten.__rshift__.Tensor": elementwise(lambda _, a, b: a >> b),
+    "aten.__rshift__.Scalar": elementwise(lambda _, a, b: a >> b),
     "aten.neg.default": elementwise(op("negate")),
-    "aten.abs.default": elementwise(_abs, KIND.COMPLEX_TO_FLOAT),
+    "aten.abs.default": elementwise(lambda _, x: abs(x), KIND.COMPLEX_TO_FLOAT),
     "aten.sign.default": elementwise(_sign),
     "aten.ceil.default": _whole("ceil"),
     "aten.floor.default": _whole("floor"),

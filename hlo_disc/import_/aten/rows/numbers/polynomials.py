@@ -15,19 +15,17 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax
 
-Array = Any
-
 
 class Recurrence(NamedTuple):
     """first: the one of degree 1. step(k, x, last, before): that of degree k. closed: (least degree, formula)."""
 
-    first: Callable[[Array], Array]
-    step: Callable[..., Array]
-    closed: tuple[int, Callable[[Array, Array], Array]] | None = None
+    first: Callable[[jax.Array], jax.Array]
+    step: Callable[..., jax.Array]
+    closed: tuple[int, Callable[[jax.Array, jax.Array], jax.Array]] | None = None
     highest: bool = False
 
 
-def _chebyshev_step(k: Array, x: Array, last: Array, before: Array) -> Array:
+def _chebyshev_step(k: jax.Array, x: jax.Array, last: jax.Array, before: jax.Array) -> jax.Array:
     return (x + x) * last - before
 
 
@@ -53,8 +51,8 @@ _OTHERS = {
 }  # fmt: skip
 
 
-def _polynomial(kind: Recurrence, shifted: bool) -> Callable[[Array, Array], Array]:
-    def evaluate(x: Array, n: Array) -> Array:
+def _polynomial(kind: Recurrence, shifted: bool) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    def evaluate(x: jax.Array, n: jax.Array) -> jax.Array:
         degree = n.astype(jnp.int64)
         x = x + x - 1 if shifted else x
         stepped = degree

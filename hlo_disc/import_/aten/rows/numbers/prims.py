@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
+from hlo_disc.dynamic_hlo.expr import F64, I32, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.axes import reductions
 from hlo_disc.import_.aten.rows.numbers import elementwise as aten
 from hlo_disc.import_.aten.rows.numbers import special
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
-from hlo_disc.import_.aten.tensors import F64, I32
 from hlo_disc.import_.by_jax import by_jax
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -28,84 +28,78 @@ if TYPE_CHECKING:
 _LEAST_SQUARE_ROOT = math.sqrt(0.5)
 
 
-def _nan_is_missing(extremum: str) -> Callable[..., Value]:
+def _nan_is_missing(extremum: str) -> Callable[..., Array]:
     """The extremum, or the other one where one is no number."""
 
-    def formula(r: AtenReader, a: Value, b: Value) -> Value:
+    def formula(r: AtenReader, a: Array, b: Array) -> Array:
         if dtype_class(a.dtype) != "float":
-            return r.op(extremum, a, b)
-        inner = r.select(aten.is_nan(r, b), a, r.op(extremum, a, b))
-        return r.select(aten.is_nan(r, a), b, inner)
+            return a.op(extremum, b)
+        inner = where(aten.is_nan(r, b), a, a.op(extremum, b))
+        return where(aten.is_nan(r, a), b, inner)
 
     return formula
 
 
-def _bits(r: AtenReader, x: Value) -> Value:
-    return r.emit("bitcast_convert", (x,), dtype=np.dtype(f"i{x.dtype.itemsize}"))
+def _bits(r: AtenReader, x: Array) -> Array:
+    return x.emit("bitcast_convert", dtype=np.dtype(f"i{x.dtype.itemsize}"))
 
 
-def sign_bit(r: AtenReader, x: Value) -> Value:
+def sign_bit(r: AtenReader, x: Array) -> Array:
     """Also of -0.0, and of numbers that are none."""
     kind = dtype_class(x.dtype)
     if kind in ("bool", "uint"):
         return r.full(False, np.dtype(bool), x.shape)
-    return r.compare(_bits(r, x) if kind == "float" else x, "LT", 0)
+    return (_bits(r, x) if kind == "float" else x) < 0
 
 
-def _frexp(r: AtenReader, x: Value) -> list[Value]:
+def _frexp(r: AtenReader, x: Array) -> list[Array]:
     """(mantissa in [0.5, 1), exponent), of f32 and f64 by their bits; denormal numbers are scaled first."""
     mantissa, bias, scale = (23, 126, 2.0**24) if x.dtype.itemsize == 4 else (52, 1022, 2.0**54)
-    tiny = r.compare(r.emit("abs", (x,)), "LT", float(np.finfo(x.dtype).tiny))
-    bits = _bits(r, r.select(tiny, r.op("multiply", x, scale), x))
+    tiny = abs(x) < float(np.finfo(x.dtype).tiny)
+    bits = _bits(r, where(tiny, x * scale, x))
     ones = (1 << (8 if mantissa == 23 else 11)) - 1
-    raw = r.op("and", r.op("shift_right_logical", bits, mantissa), ones)
-    exponent = r.op("subtract", raw, r.select(tiny, r.scalar(bias + round(math.log2(scale)), bits.dtype), bias))
-    kept = r.op("or", r.op("and", bits, ~(ones << mantissa)), bias << mantissa)
-    whole = r.op("or", r.compare(x, "EQ", 0), r.op("not", aten.finite(r, x)))
-    part = r.select(whole, x, r.emit("bitcast_convert", (kept,), dtype=x.dtype))
-    return [part, r.convert(r.select(whole, r.scalar(0, bits.dtype), exponent), I32)]
+    raw = bits.op("shift_right_logical", mantissa) & ones
+    exponent = raw - where(tiny, r.scalar(bias + round(math.log2(scale)), bits.dtype), bias)
+    kept = bits & ~(ones << mantissa) | bias << mantissa
+    whole = (x == 0) | ~aten.finite(r, x)
+    part = where(whole, x, kept.emit("bitcast_convert", dtype=x.dtype))
+    return [part, where(whole, 0, exponent).cast(I32)]
 
 
-def frexp(r: AtenReader, x: Value) -> list[Value]:
-    wide = r.convert(x, reductions.computed(x.dtype))
-    return [r.convert(made, out.dtype) for made, out in zip(_frexp(r, wide), r.outs, strict=True)]
+def frexp(r: AtenReader, x: Array) -> list[Array]:
+    wide = x.cast(reductions.computed(x.dtype))
+    return [made.cast(out.dtype) for made, out in zip(_frexp(r, wide), r.outs, strict=True)]
 
 
-def _log2(r: AtenReader, x: Value) -> Value:
+def _log2(r: AtenReader, x: Array) -> Array:
     """Exact of powers of two: the exponent is added to the logarithm of what is left, near 1."""
     if dtype_class(x.dtype) == "complex":
-        return r.op("divide", r.emit("log", (x,)), math.log(2))
+        return x.log() / math.log(2)
     part, exponent = _frexp(r, x)
-    low = r.compare(part, "LT", _LEAST_SQUARE_ROOT)
-    part = r.select(low, r.op("add", part, part), part)
-    exponent = r.convert(r.select(low, r.op("subtract", exponent, 1), exponent), x.dtype)
-    return r.op("add", r.op("multiply", r.emit("log", (part,)), 1 / math.log(2)), exponent)
+    low = part < _LEAST_SQUARE_ROOT
+    part = where(low, part + part, part)
+    exponent = where(low, exponent - 1, exponent).cast(x.dtype)
+    return part.log() * (1 / math.log(2)) + exponent
 
 
-def _log10(r: AtenReader, x: Value) -> Value:
+def _log10(r: AtenReader, x: Array) -> Array:
     """In f64, so that powers of ten are exact in f32."""
-    wide = r.convert(x, F64) if dtype_class(x.dtype) == "float" else x
-    return r.convert(r.op("divide", r.emit("log", (wide,)), math.log(10)), x.dtype)
+    wide = x.cast(F64) if dtype_class(x.dtype) == "float" else x
+    return (wide.log() / math.log(10)).cast(x.dtype)
 
 
-def _exp2(r: AtenReader, x: Value) -> Value:
-    return r.op("power", r.full(2, x.dtype, x.shape), x)
+def _exp2(r: AtenReader, x: Array) -> Array:
+    return r.full(2, x.dtype, x.shape).op("power", x)
 
 
-def _hypot(r: AtenReader, a: Value, b: Value) -> Value:
-    return r.emit("abs", (r.emit("complex", (a, b)),))
-
-
-def conjugate(r: AtenReader, x: Value) -> Value:
-    if dtype_class(x.dtype) != "complex":
-        return x
-    return r.emit("complex", (r.emit("real", (x,)), r.emit("negate", (r.emit("imag", (x,)),))))
+def _hypot(r: AtenReader, a: Array, b: Array) -> Array:
+    return abs(a.emit("complex", b))
 
 
 def _reduced(handler: Callable[..., Any]) -> Callable[..., Any]:
     """A reduction over these axes, none at all where there are none."""
 
-    def handle(r: AtenReader, x: Value, axes: Sequence[int] | None, *rest: Any, output_dtype: Any = None) -> Any:
+    def handle(r: AtenReader, x: Array, axes: Sequence[int] | None, *rest: Any, output_dtype: Any = None) -> Any:
         if axes is not None and not len(axes):
             axes = None if not x.rank else axes
         return handler(r, x, axes, *rest)
@@ -126,12 +120,12 @@ _SHARED = (
 ).split()
 
 
-def _fma(r: AtenReader, a: Value, b: Value, c: Value) -> Value:
+def _fma(r: AtenReader, a: Array, b: Array, c: Array) -> Array:
     """a * b + c: in f64, where the product of two narrower numbers is exact."""
     if a.dtype == F64:
         r.unsupported("f64 has no wider type for the product")
-    a, b, c = (r.convert(x, F64) for x in (a, b, c))
-    return r.convert(r.op("add", r.op("multiply", a, b), c), r.out.dtype)
+    a, b, c = (x.cast(F64) for x in (a, b, c))
+    return (a * b + c).cast(r.out.dtype)
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -154,10 +148,10 @@ ROWS: dict[str, Callable[..., Any]] = {
     "prims.signbit.default": elementwise(sign_bit, KIND.ALWAYS_BOOL),
     "prims.frexp.default": frexp,
     "aten.frexp.Tensor": frexp,
-    "prims.conj.default": conjugate,
-    "prims.conj_physical.default": conjugate,
+    "prims.conj.default": lambda _, x: x.conj(),
+    "prims.conj_physical.default": lambda _, x: x.conj(),
     "prims.real.default": aten.ROWS["aten.real.default"],
-    "prims.imag.default": lambda r, x: r.emit("imag", (x,)),
+    "prims.imag.default": lambda r, x: x.op("imag"),
     "prims.sum.default": _reduced(reductions.ROWS["aten.sum.default"]),
     "prims.prod.default": _reduced(reductions.ROWS["aten.prod.default"]),
     "prims.amax.default": _reduced(reductions.ROWS["aten.amax.default"]),

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.dynamic_hlo.expr import BOOL, F32, F64, I64, formula_region, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.passes.complex.reals import Real
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.import_.aten.rows.axes.reductions import computed
-from hlo_disc.import_.aten.rows.windows.pools import numbered
-from hlo_disc.import_.aten.tensors import BOOL, F32, F64, I64, Operand, Size
-from hlo_disc.import_.handlers.random import threefry
+from hlo_disc.import_.aten.tensors import Operand, Size
+from hlo_disc.import_.formulas.windows import numbered
+from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
+from hlo_disc.import_.handlers.random import halves, threefry, whole
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -36,164 +36,145 @@ _DIGITS = {F64: 53, F32: 24, np.dtype(np.float16): 11, np.dtype(ml_dtypes.bfloat
 # Bits
 
 
-def _halves(r: AtenReader, x: Value) -> tuple[Value, Value]:
-    return r.convert(x, U32), r.convert(r.op("shift_right_logical", x, 32), U32)
-
-
-def _threefry(r: AtenReader, key: tuple[Value, Value], counter: Value) -> tuple[Value, Value]:
+def _threefry(key: tuple[Array, Array], counter: Array) -> tuple[Array, Array]:
     """Two words for each counter of 64 bits."""
-    keys = [r.broadcast(k, counter.shape) for k in key]
-    halves = _halves(r, r.convert(counter, U64))
-    (a, b), x = ([Real(r.builder, v, r.location()) for v in pair] for pair in (keys, halves))
-    first, second = threefry((a, b), (x[0], x[1]))
-    return first.value, second.value
+    return threefry(key, halves(counter.cast(U64)))
 
 
-def _words(r: AtenReader, shape: Shape) -> tuple[Value, Value]:
+def _words(r: AtenReader, shape: Shape) -> tuple[Array, Array]:
     """Two words of 32 bits for each element; the ops of a graph have different ones."""
     number, seed = r.seed()
-    key = _threefry(r, _halves(r, seed), r.scalar(number, U64))
-    return _threefry(r, key, numbered(r, shape, len(shape)) if shape else r.scalar(0, I64))
-
-
-def _long(r: AtenReader, words: tuple[Value, Value]) -> Value:
-    low, high = (r.convert(word, U64) for word in words)
-    return r.op("or", low, r.op("shift_left", high, 32))
+    key = _threefry(halves(Array(r, seed)), filled(r, number, U64))
+    return _threefry(key, numbered(r, shape, len(shape)) if shape else filled(r, 0, I64))
 
 
 # Distributions
 
 
-def _unit(r: AtenReader, words: tuple[Value, Value], dtype: np.dtype) -> Value:
+def _unit(words: tuple[Array, Array], dtype: np.dtype) -> Array:
     """Numbers in [0, 1): as many leading bits as the significand has."""
-    bits, width = (_long(r, words), 64) if dtype == F64 else (words[0], 32)
-    leading = r.op("shift_right_logical", bits, width - _DIGITS[dtype])
-    return r.op("multiply", r.convert(leading, dtype), 2.0 ** -_DIGITS[dtype])
+    bits, width = (whole(*words), 64) if dtype == F64 else (words[0], 32)
+    return (bits >> (width - _DIGITS[dtype])).cast(dtype) * 2.0 ** -_DIGITS[dtype]
 
 
-def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Value:
+def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
     """By the method of Box and Muller; the parts of a complex number have half of its variance."""
     words = _words(r, shape)
     part = _PARTS.get(dtype, dtype)
     wide = computed(part)
-    first = _unit(r, words, wide)
-    second = _unit(r, (words[1], words[0]), wide)
-    radius = r.emit(
-        "sqrt", (r.op("multiply", r.emit("log", (r.op("subtract", r.full(1, wide, shape), first),)), -2.0),)
-    )
-    angle = r.op("multiply", second, 2 * math.pi)
-    made = [r.op("multiply", radius, r.emit(name, (angle,))) for name in ("cosine", "sine")]
+    first, second = _unit(words, wide), _unit((words[1], words[0]), wide)
+    radius, angle = ((1 - first).log() * -2.0).sqrt(), second * (2 * math.pi)
+    made = [radius * angle.op(name) for name in ("cosine", "sine")]
     if part == dtype:
-        return r.convert(made[0], dtype)
-    return r.emit("complex", [r.op("multiply", x, math.sqrt(0.5)) for x in made])
+        return made[0].cast(dtype)
+    re, im = (x * math.sqrt(0.5) for x in made)
+    return re.emit("complex", im)
 
 
-def _rand(r: AtenReader, *_: Any, **__: Any) -> Value:
+def _rand(r: AtenReader, *_: Any, **__: Any) -> Array:
     dtype = r.out.dtype
     if dtype_class(dtype) != "complex":
-        return _unit(r, _words(r, r.out.shape), dtype)
+        return _unit(_words(r, r.out.shape), dtype)
     part = F64 if dtype.itemsize == 16 else F32
-    return r.emit("complex", [_unit(r, _words(r, r.out.shape), part) for _ in range(2)])
+    re, im = (_unit(_words(r, r.out.shape), part) for _ in range(2))
+    return re.emit("complex", im)
 
 
-def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: Any) -> Value:
+def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: Any) -> Array:
     """From `low` to before `high`."""
     unit = _rand(r)
-    return r.op("add", r.op("multiply", unit, r.op("subtract", r.scalar(high, unit.dtype), low)), low)
+    return unit * (r.scalar(high, unit.dtype) - low) + low
 
 
-def _randn(r: AtenReader, *_: Any, **__: Any) -> Value:
+def _randn(r: AtenReader, *_: Any, **__: Any) -> Array:
     return _normal(r, r.out.dtype, r.out.shape)
 
 
-def _scaled_normal(r: AtenReader, _: Any, mean: Operand = 0.0, std: Operand = 1.0, **__: Any) -> Value:
+def _scaled_normal(r: AtenReader, _: Any, mean: Operand = 0.0, std: Operand = 1.0, **__: Any) -> Array:
     made = _normal(r, r.out.dtype, r.out.shape)
-    return r.op("add", r.op("multiply", made, std), mean)
+    return made * std + mean
 
 
-def _integers(r: AtenReader, low: Operand, high: Operand) -> Value:
+def _integers(r: AtenReader, low: Operand, high: Operand) -> Array:
     """From `low` to before `high`: remainders of 64 bits."""
-    span = r.convert(r.op("subtract", r.scalar(high, I64), r.scalar(low, I64)), U64)
-    offset = r.op("remainder", _long(r, _words(r, r.out.shape)), span)
-    return r.convert(r.op("add", r.convert(offset, I64), r.scalar(low, I64)), r.out.dtype)
+    span = (r.scalar(high, I64) - r.scalar(low, I64)).cast(U64)
+    offset = whole(*_words(r, r.out.shape)).op("remainder", span)
+    return (offset.cast(I64) + r.scalar(low, I64)).cast(r.out.dtype)
 
 
-def _bernoulli(r: AtenReader, x: Value, p: Operand = 0.5, **_: Any) -> Value:
-    unit = _unit(r, _words(r, x.shape), F32)
-    chance = r.convert(p, F32) if isinstance(p, Value) else p
-    return r.convert(r.compare(unit, "LT", chance), r.out.dtype)
+def _bernoulli(r: AtenReader, x: Array, p: Operand = 0.5, **_: Any) -> Array:
+    unit = _unit(_words(r, x.shape), F32)
+    chance = p.cast(F32) if isinstance(p, Array) else p
+    return (unit < chance).cast(r.out.dtype)
 
 
-def _geometric(r: AtenReader, x: Value, p: float, **_: Any) -> Value:
+def _geometric(r: AtenReader, x: Array, p: float, **_: Any) -> Array:
     """How often something of this chance has to be tried."""
-    unit = _unit(r, _words(r, x.shape), F64)
-    tries = r.op("divide", r.emit("log_plus_one", (r.emit("negate", (unit,)),)), math.log1p(-p) if p < 1 else -np.inf)
-    return r.convert(r.op("add", r.emit("floor", (tries,)), 1), r.out.dtype)
+    unit = _unit(_words(r, x.shape), F64)
+    tries = (-unit).op("log_plus_one") / (math.log1p(-p) if p < 1 else -np.inf)
+    return (tries.op("floor") + 1).cast(r.out.dtype)
 
 
-def _dropout(r: AtenReader, x: Value, p: float, train: bool | None = True) -> list[Value]:
+def _dropout(r: AtenReader, x: Array, p: float, train: bool | None = True) -> list[Array]:
     """Drop elements with probability p, and divide kept ones by the probability that they are kept."""
     if train is False or not p:
         return [x, r.full(True, BOOL, x.shape)]
-    kept = r.compare(_unit(r, _words(r, x.shape), F32), "GE", p)
-    scaled = r.op("multiply", x, 1 / (1 - p) if p < 1 else 0.0)
-    return [r.select(kept, scaled, r.full(0, x.dtype, x.shape)), kept]
+    kept = _unit(_words(r, x.shape), F32) >= p
+    scaled = x * (1 / (1 - p) if p < 1 else 0.0)
+    return [where(kept, scaled, r.full(0, x.dtype, x.shape)), kept]
 
 
 # Choices
 
 
-def _order(r: AtenReader, keys: Value) -> Value:
+def _order(r: AtenReader, keys: Array) -> Array:
     """The numbers of the elements of the last axis, those of large keys first."""
-    numbers = r.iota(I64, keys.shape, keys.rank - 1)
+    numbers = iota(r, keys.shape, keys.rank - 1, I64)
 
-    def build(b: GraphBuilder, values: tuple[Value, ...]) -> list[Value]:
-        return [b.op("compare", values[:2], direction="GT")]
-
-    body = make_region(r.facts, [(t, ()) for t in (keys.dtype, keys.dtype, I64, I64)], build)
-    return r.emit_all("sort", (keys, numbers), dim=keys.rank - 1, stable=True, count=2, body=body)[1]
+    body = formula_region(r.facts, [keys.dtype, keys.dtype, I64, I64], lambda a, b, *_: [a > b])
+    return emit_all(r, "sort", [keys, numbers], dim=keys.rank - 1, stable=True, count=2, body=body)[1]
 
 
-def _randperm(r: AtenReader, _: Size, **__: Any) -> Value:
-    return r.convert(_order(r, _long(r, _words(r, r.out.shape))), r.out.dtype)
+def _randperm(r: AtenReader, _: Size, **__: Any) -> Array:
+    return _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype)
 
 
-def _multinomial(r: AtenReader, weights: Value, count: Size, replacement: bool = False, **_: Any) -> Value:
+def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: Any) -> Array:
     """Without replacement the largest of weights over exponential numbers; else places in the running sums."""
-    wide = r.convert(weights, computed(weights.dtype))
+    wide = weights.cast(computed(weights.dtype))
     if not replacement:
-        unit = _unit(r, _words(r, wide.shape), wide.dtype)
-        exponential = r.emit("negate", (r.emit("log_plus_one", (r.emit("negate", (unit,)),)),))
-        order = _order(r, r.op("divide", wide, r.op("maximum", exponential, float(np.finfo(np.float32).tiny))))
-        return r.slice(order, -1, 0, r.out.shape[-1])
-    sums = r.cumulative(wide, -1, "add")
+        unit = _unit(_words(r, wide.shape), wide.dtype)
+        exponential = -(-unit).op("log_plus_one")
+        order = _order(r, wide / exponential.maximum(float(np.finfo(np.float32).tiny)))
+        return order.slice(-1, 0, r.out.shape[-1])
+    sums = wide.cumulative("add", -1)
     last = sums.shape[-1] - 1
-    total = r.slice(sums, -1, last, last + 1)
+    total = sums.slice(-1, last, last + 1)
     shape = (*sums.shape[:-1], r.out.shape[-1])
-    place = r.op("multiply", _unit(r, _words(r, shape), wide.dtype), total)
-    passed = r.compare(r.unsqueeze(place, -1), "GE", r.unsqueeze(sums, -2))
-    found = r.reduce(r.convert(passed, I64), -1, "add")
-    return r.op("minimum", found, last)
+    place = _unit(_words(r, shape), wide.dtype) * total
+    passed = place.expand(-1) >= sums.expand(-2)
+    found = passed.cast(I64).sum(-1)
+    return found.minimum(last)
 
 
 def _rrelu(
-    r: AtenReader, x: Value, _: Value, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **__: Any
-) -> list[Value]:
+    r: AtenReader, x: Array, _: Array, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **__: Any
+) -> list[Array]:
     """Negative numbers times something between the bounds, which is the second result."""
-    negative = r.compare(x, "LE", 0)
+    negative = x <= 0
     if training:
-        unit = r.convert(_unit(r, _words(r, x.shape), computed(x.dtype)), x.dtype)
-        slope = r.op("add", r.op("multiply", unit, upper - lower), lower)
+        unit = _unit(_words(r, x.shape), computed(x.dtype)).cast(x.dtype)
+        slope = unit * (upper - lower) + lower
     else:
         slope = r.full((lower + upper) / 2, x.dtype, x.shape)
-    noise = r.select(negative, slope, r.full(1, x.dtype, x.shape))
-    return [r.op("multiply", x, noise), noise]
+    noise = where(negative, slope, r.full(1, x.dtype, x.shape))
+    return [x * noise, noise]
 
 
-def _low(*bounds: str) -> Callable[..., Value]:
+def _low(*bounds: str) -> Callable[..., Array]:
     """Integers below a bound, or between two, which come first or after a tensor."""
 
-    def handle(r: AtenReader, *args: Any, **_: Any) -> Value:
+    def handle(r: AtenReader, *args: Any, **_: Any) -> Array:
         given = dict(zip(bounds, args, strict=False))
         return _integers(r, given.get("low", 0), given["high"])
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax, traced
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -57,7 +57,7 @@ def _digamma(x: Any) -> Any:
     return jnp.where(x == 0, jnp.copysign(jnp.inf, -x), jax.lax.digamma(x))
 
 
-def _polygamma(r: AtenReader, order: int, x: Value) -> Value:
+def _polygamma(r: AtenReader, order: int, x: Array) -> Array:
     """The derivative of this order of digamma."""
 
     order = r.fixed(order)
@@ -67,8 +67,8 @@ def _polygamma(r: AtenReader, order: int, x: Value) -> Value:
         return sign * math.factorial(order) * zeta(jnp.full_like(y, order + 1), y)
 
     low = {0: _digamma, 1: _trigamma}
-    wide = r.convert(x, computed(r.out.dtype))
-    return r.convert(traced(r, low.get(order, fn), wide)[0], r.out.dtype)
+    wide = x.cast(computed(r.out.dtype))
+    return traced(r, low.get(order, fn), wide)[0].cast(r.out.dtype)
 
 
 def _function(fn: Callable[..., Any]) -> Callable[..., Any]:

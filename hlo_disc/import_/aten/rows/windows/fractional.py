@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.windows.pools import maxima_backward
 from hlo_disc.import_.aten.tensors import Size
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -55,10 +55,10 @@ def _maxima(x: Tensor, samples: Tensor, window: Sequence[int], counts: Sequence[
     return made if x is batched else (made[0][0], made[1][0])
 
 
-def _pool(r: AtenReader, x: Value, window: Sequence[Size], counts: Sequence[Size], samples: Value) -> list[Value]:
+def _pool(r: AtenReader, x: Array, window: Sequence[Size], counts: Sequence[Size], samples: Array) -> list[Array]:
     known = tuple(map(r.fixed, window)), tuple(map(r.fixed, counts))
     formula = functools.partial(_maxima, window=known[0], counts=known[1])
-    return r.run(r.traced(formula, [r.meta(0), r.meta(3)]), [x, samples])
+    return r.call(r.traced(formula, [r.meta(0), r.meta(3)]), [x, samples])
 
 
 ROWS: dict[str, Callable[..., Any]] = {

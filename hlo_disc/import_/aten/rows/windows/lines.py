@@ -12,42 +12,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.windows.convolutions import each
-from hlo_disc.import_.aten.rows.windows.pools import maxima_backward, maximum_region, numbered
-from hlo_disc.import_.aten.tensors import I64, Operand, Size
+from hlo_disc.import_.aten.rows.windows.pools import maxima_backward
+from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.elements import ONE
-from hlo_disc.import_.handlers.gather import make_take
+from hlo_disc.import_.formulas.windows import maximum_region, numbered
+from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def along(r: AtenReader, x: Value, axis: int, like: Value) -> Value:
+def along(r: AtenReader, x: Array, axis: int, like: Array) -> Array:
     """Broadcast x, whose axes are those of `like` from `axis` on, over all other axes of `like`."""
-    return r.emit("broadcast", (x,), shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
+    return x.emit("broadcast", shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
 
 
 @dataclass(frozen=True)
 class Line:
     """at: (results, elements of a window) of numbers of elements; inside: which of them there are."""
 
-    at: Value
-    inside: Value
+    at: Array
+    inside: Array
 
-    def window(self, r: AtenReader, x: Value, axis: int, otherwise: Operand) -> Value:
+    def window(self, r: AtenReader, x: Array, axis: int, otherwise: Operand) -> Array:
         """The elements of windows, with `otherwise` where there is none."""
-        made = make_take(r, x, self.at, axis)
-        return r.select(along(r, self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
+        made = x.take(self.at, axis)
+        return where(along(r, self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
 
-    def sum(self, r: AtenReader, x: Value, axis: int) -> Value:
-        return r.reduce(self.window(r, x, axis, 0), axis + 1, "add")
+    def sum(self, r: AtenReader, x: Array, axis: int) -> Array:
+        return self.window(r, x, axis, 0).sum(axis + 1)
 
-    def lengths(self, r: AtenReader, dtype: np.dtype) -> Value:
-        return r.convert(r.reduce(r.convert(self.inside, I64), 1, "add"), dtype)
+    def lengths(self, r: AtenReader, dtype: np.dtype) -> Array:
+        return self.inside.cast(I64).sum(1).cast(dtype)
 
 
 def fractions(r: AtenReader, size: Dim, count: Dim) -> Line:
@@ -59,62 +60,61 @@ def fractions(r: AtenReader, size: Dim, count: Dim) -> Line:
     if (size % count if count.is_const and count.value else ONE) is Dim.const(0):
         width = size // count
     shape = count, r.facts.canonical(width)
-    number, element = r.iota(I64, shape, 0), r.iota(I64, shape, 1)
+    number, element = iota(r, shape, 0, I64), iota(r, shape, 1, I64)
 
-    def bound(n: Value, extra: Dim) -> Value:
-        product = r.op("add", r.op("multiply", n, size), extra)
-        return r.op("divide", product, Dim.max(count, 1) if not count.is_const else max(count.value, 1))
+    def bound(n: Array, extra: Dim) -> Array:
+        product = n * size + extra
+        return product / (Dim.max(count, 1) if not count.is_const else max(count.value, 1))
 
     start = bound(number, Dim.const(0))
-    end = bound(r.op("add", number, 1), count - 1)
-    at = r.op("add", start, element)
-    return Line(at, r.compare(at, "LT", end))
+    end = bound(number + 1, count - 1)
+    at = start + element
+    return Line(at, at < end)
 
 
 # Adaptive pools
 
 
-def _spatial(r: AtenReader, x: Value, spatial: int) -> list[tuple[int, Line]]:
+def _spatial(r: AtenReader, x: Array, spatial: int) -> list[tuple[int, Line]]:
     outer = x.rank - spatial
     return [(a, fractions(r, x.shape[a], r.out.shape[a])) for a in range(outer, x.rank)]
 
 
-def _adaptive_means(spatial: int) -> Callable[..., Value]:
-    def handle(r: AtenReader, x: Value, _: Sequence[Size]) -> Value:
-        made = r.convert(x, computed(x.dtype))
+def _adaptive_means(spatial: int) -> Callable[..., Array]:
+    def handle(r: AtenReader, x: Array, _: Sequence[Size]) -> Array:
+        made = x.cast(computed(x.dtype))
         for axis, line in _spatial(r, x, spatial):
             made = line.sum(r, made, axis)
-            made = r.op("divide", made, along(r, line.lengths(r, made.dtype), axis, made))
-        return r.convert(made, r.out.dtype)
+            made = made / along(r, line.lengths(r, made.dtype), axis, made)
+        return made.cast(r.out.dtype)
 
     return handle
 
 
-def _adaptive_means_backward(spatial: int) -> Callable[..., Value]:
-    def handle(r: AtenReader, gradient: Value, x: Value) -> Value:
-        made = r.convert(gradient, computed(x.dtype))
+def _adaptive_means_backward(spatial: int) -> Callable[..., Array]:
+    def handle(r: AtenReader, gradient: Array, x: Array) -> Array:
+        made = gradient.cast(computed(x.dtype))
         for axis in range(x.rank - spatial, x.rank):
             size, count = x.shape[axis], gradient.shape[axis]
             lengths = fractions(r, size, count).lengths(r, made.dtype)
-            made = r.op("divide", made, along(r, lengths, axis, made))
+            made = made / along(r, lengths, axis, made)
             made = fractions(r, count, size).sum(r, made, axis)
-        return r.convert(made, r.out.dtype)
+        return made.cast(r.out.dtype)
 
     return handle
 
 
-def _adaptive_maxima(spatial: int) -> Callable[..., list[Value]]:
+def _adaptive_maxima(spatial: int) -> Callable[..., list[Array]]:
     """Maxima, and their places, of which there are none for what lies outside of a window."""
 
-    def handle(r: AtenReader, x: Value, _: Sequence[Size]) -> list[Value]:
+    def handle(r: AtenReader, x: Array, _: Sequence[Size]) -> list[Array]:
         made, at = x, numbered(r, x.shape, spatial)
         low, last = identity("max", x.dtype), np.iinfo(np.int64).max
         for axis, line in _spatial(r, x, spatial):
             window = line.window(r, made, axis, low.item()), line.window(r, at, axis, last)
-            starts = r.constant(np.asarray(low)), r.constant(np.asarray(last))
-            made, at = r.emit_all(
-                "reduce_with", (*window, *starts), dims=(axis + 1,), body=maximum_region(r, x.dtype)
-            )  # fmt: skip
+            starts = filled(r, low, x.dtype), filled(r, last, I64)
+            body = maximum_region(r, x.dtype)
+            made, at = emit_all(r, "reduce_with", [*window, *starts], dims=(axis + 1,), body=body)
         return [made, at]
 
     return handle
@@ -123,11 +123,11 @@ def _adaptive_maxima(spatial: int) -> Callable[..., list[Value]]:
 # Windows as columns
 
 
-def _blocks(r: AtenReader, count: Dim, window: Dim, stride: Operand, padding: Size, dilation: Operand) -> Value:
+def _blocks(r: AtenReader, count: Dim, window: Dim, stride: Operand, padding: Size, dilation: Operand) -> Array:
     """(elements of a window, windows): where each lies on the axis, which begins with its padding."""
     shape = window, count
-    offset = r.op("multiply", r.iota(I64, shape, 0), dilation)
-    return r.op("subtract", r.op("add", offset, r.op("multiply", r.iota(I64, shape, 1), stride)), padding)
+    offset = iota(r, shape, 0, I64) * dilation
+    return offset + iota(r, shape, 1, I64) * stride - padding
 
 
 def _counts(sizes: Sequence[Dim], rows: Sequence[Sequence[Size]], strides: Sequence[int]) -> list[Dim]:
@@ -138,15 +138,15 @@ def _counts(sizes: Sequence[Dim], rows: Sequence[Sequence[Size]], strides: Seque
 
 def _im2col(
     r: AtenReader,
-    x: Value,
+    x: Array,
     window: Sequence[Size],
     dilation: Sequence[Size],
     padding: Sequence[Size],
     stride: Sequence[Size],
-) -> Value:
+) -> Array:
     """(batch, channels * elements of a window, windows)."""
     batched = x.rank == 4
-    made = x if batched else r.unsqueeze(x, 0)
+    made = x if batched else x.expand(0)
     strides = tuple(map(r.fixed, each(stride, 2)))
     rows = [each(entries, 2) for entries in (window, dilation, padding)]
     counts = _counts(made.shape[2:], rows, strides)
@@ -154,54 +154,54 @@ def _im2col(
     for i, axis in enumerate((2, 4)):
         k, d, p = (row[i] for row in rows)
         at = _blocks(r, r.facts.canonical(counts[i]), Dim.of(k), strides[i], p, d)
-        inside = r.op("and", r.compare(at, "GE", 0), r.compare(at, "LT", sizes[i]))
+        inside = (at >= 0) & (at < sizes[i])
         made = Line(at, inside).window(r, made, axis, 0)
-    made = r.transpose(made, (0, 1, 2, 4, 3, 5))
+    made = made.transpose((0, 1, 2, 4, 3, 5))
     _, _, kh, kw, oh, ow = made.shape
-    made = r.reshape(made, (made.shape[0], channels * kh * kw, oh * ow))
-    return made if batched else r.squeeze(made, 0)
+    made = made.reshape((made.shape[0], channels * kh * kw, oh * ow))
+    return made if batched else made.squeeze(0)
 
 
 def _col2im(
     r: AtenReader,
-    x: Value,
+    x: Array,
     size: Sequence[Size],
     window: Sequence[Size],
     dilation: Sequence[Size],
     padding: Sequence[Size],
     stride: Sequence[Size],
-) -> Value:
+) -> Array:
     """Every element of a column is added where it came from."""
     batched = x.rank == 3
-    made = r.convert(x if batched else r.unsqueeze(x, 0), computed(x.dtype))
+    made = (x if batched else x.expand(0)).cast(computed(x.dtype))
     strides = tuple(map(r.fixed, each(stride, 2)))
     rows = [each(entries, 2) for entries in (window, dilation, padding)]
     sizes = tuple(map(Dim.of, size))
     counts = _counts(sizes, rows, strides)
     kh, kw = map(Dim.of, rows[0])
     channels = r.out.shape[-3]
-    made = r.reshape(made, (made.shape[0], channels, kh, kw, *map(r.facts.canonical, counts)))
-    made = r.transpose(made, (0, 1, 2, 4, 3, 5))
+    made = made.reshape((made.shape[0], channels, kh, kw, *map(r.facts.canonical, counts)))
+    made = made.transpose((0, 1, 2, 4, 3, 5))
     for i, axis in enumerate((2, 3)):
         k, d, p = (row[i] for row in rows)
         made = _gathered(r, made, axis, sizes[i], Dim.of(k), strides[i], p, d)
-    made = r.convert(made, r.out.dtype)
-    return made if batched else r.squeeze(made, 0)
+    made = made.cast(r.out.dtype)
+    return made if batched else made.squeeze(0)
 
 
 def _gathered(
-    r: AtenReader, x: Value, axis: int, size: Dim, window: Dim, stride: int, padding: Size, dilation: Operand
-) -> Value:
+    r: AtenReader, x: Array, axis: int, size: Dim, window: Dim, stride: int, padding: Size, dilation: Operand
+) -> Array:
     """Axes (elements of a window, windows) as the axis of `size` on which they lie."""
     count, shape = x.shape[axis + 1], (size, window)
-    element = r.iota(I64, shape, 1)
-    position = r.op("subtract", r.op("add", r.iota(I64, shape, 0), padding), r.op("multiply", element, dilation))
-    number = r.op("divide", position, stride)
-    exact = r.compare(r.op("multiply", number, stride), "EQ", position)
-    inside = r.op("and", r.compare(position, "GE", 0), r.compare(number, "LT", count))
-    flat = r.reshape(x, (*x.shape[:axis], window * count, *x.shape[axis + 2 :]))
-    at = r.op("add", r.op("multiply", element, count), number)
-    return Line(at, r.op("and", exact, inside)).sum(r, flat, axis)
+    element = iota(r, shape, 1, I64)
+    position = iota(r, shape, 0, I64) + padding - element * dilation
+    number = position / stride
+    exact = number * stride == position
+    inside = (position >= 0) & (number < count)
+    flat = x.reshape((*x.shape[:axis], window * count, *x.shape[axis + 2 :]))
+    at = element * count + number
+    return Line(at, exact & inside).sum(r, flat, axis)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
+from hlo_disc.dynamic_hlo.expr import I64
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.windows.convolutions import each
-from hlo_disc.import_.aten.tensors import I64, Size
+from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.formulas.windows import Pool, numbered
+from hlo_disc.import_.handlers.arrays import Array, iota
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-_LAST = np.iinfo(np.int64).max
 
 
 class Windows:
@@ -53,116 +51,54 @@ class Windows:
         rows = zip(sizes, counts, self.window, self.strides, self.before, self.dilations, strict=True)
         self.after = tuple((m - 1) * s + d * (k - 1) + 1 - n - p for n, m, k, s, p, d in rows)
 
-    def combine(self, xs: Sequence[Value], starts: Sequence[np.ndarray], body: Region) -> tuple[Value, ...]:
-        outer = xs[0].rank - len(self.sizes)
-        ones = (1,) * outer
-        return self.r.emit_all(
-            "reduce_window",
-            (*xs, *map(self.r.constant, starts)),
-            window=(ONE,) * outer + self.window,
-            strides=ones + self.strides,
-            base_dilations=(1,) * xs[0].rank,
-            window_dilations=ones + self.dilations,
-            low=(ZERO,) * outer + self.before,
-            high=(ZERO,) * outer + self.after,
-            body=body,
-        )
-
-    def reduce(self, x: Value, kind: str) -> Value:
-        return self.combine([x], [np.asarray(identity(kind, x.dtype))], monoid_region(kind, x.dtype))[0]
-
-    def spread(self, y: Value) -> Value:
-        """The adjoint of a sum: every element of y is added to all elements of its window."""
-        outer = y.rank - len(self.sizes)
-        ones = (1,) * outer
-        reach = [d * (k - 1) for k, d in zip(self.window, self.dilations, strict=True)]
-        low = tuple(x - p for x, p in zip(reach, self.before, strict=True))
-        rows = zip(self.sizes, self.counts, self.strides, self.before, strict=True)
-        high = tuple(n - 1 - (m - 1) * s + p for n, m, s, p in rows)
-        return self.r.emit_all(
-            "reduce_window",
-            (y, self.r.constant(np.asarray(0, y.dtype))),
-            window=(ONE,) * outer + self.window,
-            strides=(1,) * y.rank,
-            base_dilations=ones + self.strides,
-            window_dilations=ones + self.dilations,
-            low=(ZERO,) * outer + low,
-            high=(ZERO,) * outer + high,
-            body=monoid_region("add", y.dtype),
-        )[0]
+    def over(self, x: Array) -> Pool:
+        """The windows on all axes of a tensor; on its first ones each is an element."""
+        outer = x.rank - len(self.sizes)
+        ones, pads = (1,) * outer, [(ZERO, ZERO)] * outer + list(zip(self.before, self.after, strict=True))
+        return Pool((ONE,) * outer + self.window, ones + self.strides, pads, ones + self.dilations)
 
 
 # Maxima
 
 
-def maximum_region(r: AtenReader, dtype: np.dtype) -> Region:
-    """The larger of two (value, place): of equal ones the first, of NaNs the last."""
-
-    def build(b: GraphBuilder, values: tuple[Value, ...]) -> list[Value]:
-        x, at, y, there = values
-
-        def compare(p: Value, direction: str, q: Value) -> Value:
-            return b.op("compare", (p, q), direction=direction)
-
-        earlier = compare(there, "LT", at)
-        takes = b.op("or", (compare(y, "GT", x), b.op("and", (compare(y, "EQ", x), earlier))))
-        if dtype_class(dtype) == "float":
-            x_nan, y_nan = compare(x, "NE", x), compare(y, "NE", y)
-            first = b.op("or", (b.op("not", (x_nan,)), compare(there, "GT", at)))
-            takes = b.op("or", (takes, b.op("and", (y_nan, first))))
-        return [b.op("select", (takes, y, x)), b.op("select", (takes, there, at))]
-
-    return make_region(r.facts, [(t, ()) for t in (dtype, I64, dtype, I64)], build)
-
-
-def numbered(r: AtenReader, shape: Shape, spatial: int) -> Value:
-    """The number of each element within its last axes."""
-    sizes = shape[len(shape) - spatial :]
-    number = r.full(0, I64, sizes)
-    for axis, size in enumerate(sizes):
-        number = r.op("add", r.op("multiply", number, size), r.iota(I64, sizes, axis))
-    return r.broadcast(number, shape)
-
-
-def maxima(spatial: int) -> Callable[..., list[Value]]:
+def maxima(spatial: int) -> Callable[..., list[Array]]:
     """Maxima, and their places."""
 
     def handle(
         r: AtenReader,
-        x: Value,
+        x: Array,
         window: Sequence[Size],
         strides: Sequence[Size] | None = None,
         padding: Sequence[Size] = (0,),
         dilations: Sequence[Size] = (1,),
         _: bool = False,
-    ) -> list[Value]:
+    ) -> list[Array]:
         counts = r.out.shape[x.rank - spatial :]
         windows = Windows(r, x.shape[x.rank - spatial :], counts, window, strides, padding, dilations)
         if not r.used(1):
-            made = windows.reduce(x, "max")
+            made = windows.over(x).reduce(x, "max")
             return [made, r.full(0, I64, made.shape)]
-        starts = [np.asarray(identity("max", x.dtype)), np.asarray(_LAST)]
-        return list(windows.combine([x, numbered(r, x.shape, spatial)], starts, maximum_region(r, x.dtype)))
+        return windows.over(x).maxima(x, numbered(r, x.shape, spatial))
 
     return handle
 
 
-def scattered(r: AtenReader, gradient: Value, at: Value, shape: Shape, spatial: int) -> Value:
+def scattered(r: AtenReader, gradient: Array, at: Array, shape: Shape, spatial: int) -> Array:
     """A tensor of `shape`, to whose elements with these numbers a gradient is added."""
     outer = len(shape) - spatial
 
-    def lines(x: Value) -> Value:
-        return r.reshape(x, (math.prod(x.shape[:outer], start=ONE), math.prod(x.shape[outer:], start=ONE)))
+    def lines(x: Array) -> Array:
+        return x.reshape((math.prod(x.shape[:outer], start=ONE), math.prod(x.shape[outer:], start=ONE)))
 
     flat = math.prod(shape[:outer], start=ONE), math.prod(shape[outer:], start=ONE)
-    where = places.along(r, flat, 1, lines(at), wrap=False)
-    wide = r.convert(gradient, computed(gradient.dtype))
-    return r.reshape(places.put(r, r.full(0, wide.dtype, flat), where, lines(wide), "add"), shape)
+    targets = places.along(r, flat, 1, lines(at), wrap=False)
+    wide = gradient.cast(computed(gradient.dtype))
+    return places.put(r, r.full(0, wide.dtype, flat), targets, lines(wide), "add").reshape(shape)
 
 
-def maxima_backward(spatial: int) -> Callable[..., Value]:
-    def handle(r: AtenReader, gradient: Value, x: Value, *args: Any) -> Value:
-        return r.convert(scattered(r, gradient, args[-1], x.shape, spatial), r.out.dtype)
+def maxima_backward(spatial: int) -> Callable[..., Array]:
+    def handle(r: AtenReader, gradient: Array, x: Array, *args: Any) -> Array:
+        return scattered(r, gradient, args[-1], x.shape, spatial).cast(r.out.dtype)
 
     return handle
 
@@ -170,7 +106,7 @@ def maxima_backward(spatial: int) -> Callable[..., Value]:
 # Means
 
 
-def _divisor(r: AtenReader, windows: Windows, include_pad: bool, given: Size | None, dtype: np.dtype) -> Value:
+def _divisor(r: AtenReader, windows: Windows, include_pad: bool, given: Size | None, dtype: np.dtype) -> Array:
     """The divisor of the sum of a window: a number, or one for each window."""
     if given is not None:
         return r.scalar(given, dtype)
@@ -181,51 +117,51 @@ def _divisor(r: AtenReader, windows: Windows, include_pad: bool, given: Size | N
     product = r.full(1, I64, windows.counts)
     rows = zip(windows.sizes, windows.window, windows.strides, windows.before, windows.counts, strict=True)
     for axis, (n, k, s, p, _) in enumerate(rows):
-        start = r.op("subtract", r.op("multiply", r.iota(I64, windows.counts, axis), s), p)
-        end = r.op("minimum", r.op("add", start, k), n + p)
+        start = iota(r, windows.counts, axis, I64) * s - p
+        end = (start + k).minimum(n + p)
         if not include_pad:
-            start, end = r.op("maximum", start, 0), r.op("minimum", end, n)
-        product = r.op("multiply", product, r.op("subtract", end, start))
-    return r.convert(product, dtype)
+            start, end = start.maximum(0), end.minimum(n)
+        product = product * (end - start)
+    return product.cast(dtype)
 
 
-def means(spatial: int) -> Callable[..., Value]:
+def means(spatial: int) -> Callable[..., Array]:
     def handle(
         r: AtenReader,
-        x: Value,
+        x: Array,
         window: Sequence[Size],
         strides: Sequence[Size] | None = None,
         padding: Sequence[Size] = (0,),
         _: bool = False,
         include_pad: bool = True,
         divisor: Size | None = None,
-    ) -> Value:
+    ) -> Array:
         counts = r.out.shape[x.rank - spatial :]
         windows = Windows(r, x.shape[x.rank - spatial :], counts, window, strides, padding)
-        wide = r.convert(x, computed(x.dtype))
-        total = windows.reduce(wide, "add")
-        return r.convert(r.op("divide", total, _divisor(r, windows, include_pad, divisor, wide.dtype)), r.out.dtype)
+        wide = x.cast(computed(x.dtype))
+        total = windows.over(wide).reduce(wide, "add")
+        return (total / _divisor(r, windows, include_pad, divisor, wide.dtype)).cast(r.out.dtype)
 
     return handle
 
 
-def means_backward(spatial: int) -> Callable[..., Value]:
+def means_backward(spatial: int) -> Callable[..., Array]:
     def handle(
         r: AtenReader,
-        gradient: Value,
-        x: Value,
+        gradient: Array,
+        x: Array,
         window: Sequence[Size],
         strides: Sequence[Size] | None,
         padding: Sequence[Size],
         _: bool,
         include_pad: bool,
         divisor: Size | None,
-    ) -> Value:
+    ) -> Array:
         outer = x.rank - spatial
         windows = Windows(r, x.shape[outer:], gradient.shape[outer:], window, strides, padding)
-        wide = r.convert(gradient, computed(x.dtype))
-        share = r.op("divide", wide, _divisor(r, windows, include_pad, divisor, wide.dtype))
-        return r.convert(windows.spread(share), r.out.dtype)
+        wide = gradient.cast(computed(x.dtype))
+        share = wide / _divisor(r, windows, include_pad, divisor, wide.dtype)
+        return windows.over(share).spread(share, r.out.shape).cast(r.out.dtype)
 
     return handle
 

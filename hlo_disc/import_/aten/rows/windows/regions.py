@@ -6,16 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 import torch
 from torch import Tensor
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.indexing import places
-from hlo_disc.import_.aten.rows.indexing.chosen import where
-from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.formulas.boxes import suppressed
+from hlo_disc.import_.handlers.arrays import Array, filled
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -55,37 +53,23 @@ def _aligned(x: Tensor, regions: Tensor, *shape: int, scale: float, samples: int
 
 
 def _roi_align(
-    r: AtenReader, x: Value, regions: Value, scale: float, height: Dim, width: Dim, samples: int, aligned: bool
-) -> Value:
+    r: AtenReader, x: Array, regions: Array, scale: float, height: Dim, width: Dim, samples: int, aligned: bool
+) -> Array:
     if samples <= 0:
         r.unsupported("as many samples as a region's size says are not supported: sampling_ratio must be above 0")
     formula = functools.partial(_aligned, scale=scale, samples=samples, offset=0.5 if aligned else 0.0)
     known = [r.meta(i) for i in (0, 1, 3, 4)]  # how many bins there are may be symbols
-    return r.run(r.traced(formula, known), [x, regions, height, width])[0]
+    return r.call(r.traced(formula, known), [x, regions, height, width])[0]
 
 
-def _best(boxes: jax.Array, scores: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array]:
-    """Boxes (n, 4) in the order of their scores, the best first, as indices; and which of those stay.
-
-    Each that stays takes away all behind it of which it shares more than `threshold` of what both cover.
-    """
-    count = boxes.shape[0]  # which may be a symbol, where `len` has to be a number
-    order = jnp.argsort(scores, descending=True, stable=True)
-    low, high = boxes[order, :2], boxes[order, 2:]
-    sizes = jnp.prod(high - low, -1)
-    shared = jnp.prod(jnp.maximum(jnp.minimum(high[:, None], high) - jnp.maximum(low[:, None], low), 0), -1)
-    much = shared / (sizes[:, None] + sizes - shared) > threshold
-    behind = jnp.arange(count) > jnp.arange(count)[:, None]
-
-    def without(i: jax.Array, stays: jax.Array) -> jax.Array:
-        return stays & ~(stays[i] & much[i] & behind[i])
-
-    return order, jax.lax.fori_loop(0, count, without, jnp.ones(count, bool))
-
-
-def _nms(r: AtenReader, boxes: Value, scores: Value, threshold: float) -> Value:
-    order, stays = traced(r, functools.partial(_best, threshold=threshold), boxes, scores)
-    return places.taken(r, order, places.indexed(r, order.shape, where(r, stays), wrap=False))
+def _nms(r: AtenReader, boxes: Array, scores: Array, threshold: float) -> Array:
+    """The numbers of the boxes that are kept; a score that is no number is the best one."""
+    n = boxes.shape[0]
+    scores = where(scores != scores, np.inf, scores)
+    kept = suppressed(boxes.expand(0), scores.expand(0), n, filled(r, n, I32), threshold, any_corners=False)
+    size = r.data.size(kept.number.reshape(()).cast(I64))
+    r.facts.add_at_most(size, n)
+    return kept.chosen.flat().slice(0, 0, size).cast(I64)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

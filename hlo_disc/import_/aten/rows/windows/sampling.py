@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.formulas.images import STEEP, cubic_taps
+from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
-_CUBIC = -0.75  # the parameter of the kernel
 
 
 def _place(g: Any, size: Any, align: bool) -> Any:
@@ -60,15 +60,7 @@ def _weights(fraction: Any, mode: int) -> list[tuple[int, Any]]:
     """List the neighbours of a position: (offset from the whole position below, weight)."""
     if mode == _BILINEAR:
         return [(0, 1 - fraction), (1, fraction)]
-
-    def near(d: Any) -> Any:
-        return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
-
-    def far(d: Any) -> Any:
-        return ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
-
-    f = fraction
-    return [(-1, far(f + 1)), (0, near(f)), (1, near(1 - f)), (2, far(2 - f))]
+    return cubic_taps(fraction, STEEP)
 
 
 def _sampled(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
@@ -92,25 +84,25 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     return total
 
 
-def _forward(r: AtenReader, x: Value, grid: Value, mode: int, padding: int, align: bool) -> Value:
+def _forward(r: AtenReader, x: Array, grid: Array, mode: int, padding: int, align: bool) -> Array:
     dtype = computed(x.dtype)
-    wide = [r.convert(v, dtype) for v in (x, grid)]
+    wide = [v.cast(dtype) for v in (x, grid)]
     (made,) = traced(r, lambda a, b: _sampled(a, b, mode, padding, align), *wide)
-    return r.convert(made, r.out.dtype)
+    return made.cast(r.out.dtype)
 
 
 def _backward(
-    r: AtenReader, gradient: Value, x: Value, grid: Value, mode: int, padding: int, align: bool, mask: Sequence[bool]
-) -> list[Value | None]:
+    r: AtenReader, gradient: Array, x: Array, grid: Array, mode: int, padding: int, align: bool, mask: Sequence[bool]
+) -> list[Array | None]:
     """Compute the gradients of the image and of the grid, as far as `mask` asks for them."""
     dtype = computed(x.dtype)
-    wide = [r.convert(v, dtype) for v in (gradient, x, grid)]
+    wide = [v.cast(dtype) for v in (gradient, x, grid)]
 
     def gradients(g: Any, a: Any, b: Any) -> Any:
         return jax.vjp(lambda image, at: _sampled(image, at, mode, padding, align), a, b)[1](g)
 
     made = traced(r, gradients, *wide)
-    return [r.convert(y, v.dtype) if asked else None for y, v, asked in zip(made, (x, grid), mask, strict=True)]
+    return [y.cast(v.dtype) if asked else None for y, v, asked in zip(made, (x, grid), mask, strict=True)]
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -1,0 +1,230 @@
+"""Values with Python's operators, so that formulas read as formulas: the one language in which formulas are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+BOOL, I32, I64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+class Maker(Protocol):
+    """A graph under construction, as formulas see it."""
+
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
+        """Append an op with one result."""
+
+    def constant(self, value: np.ndarray) -> Value:
+        """A constant."""
+
+    def alike(self, values: Sequence[Value]) -> Sequence[Value]:
+        """Bring operands of an elementwise op to one shape."""
+
+
+class Array:
+    """A value with the maker of ops of it.
+
+    Operands are brought to one shape. Numbers, sizes and arrays without axes among them take the type of the first one.
+    """
+
+    __slots__ = ("r", "value")
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # numpy leaves operators to this class
+
+    def __init__(self, r: Maker, value: Value):
+        self.r = r
+        self.value = value
+
+    def __bool__(self) -> bool:
+        raise TypeError("only the run knows the truth of a value")
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.value.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self.value.shape
+
+    @property
+    def rank(self) -> int:
+        return self.value.rank
+
+    def of(self: A, value: Value) -> A:
+        """Wrap another value of the same graph."""
+        return type(self)(self.r, value)
+
+    def emit(self: A, name: str, *others: Array, **attrs: Any) -> A:
+        """An op on values as they are."""
+        return self.of(self.r.emit(name, (self.value, *(x.value for x in others)), **attrs))
+
+    def like(self: A, x: Term) -> A:
+        """A number, or a size, as a scalar of the same type."""
+        return x if isinstance(x, Array) else self.of(scalar(self.r, x, self.dtype))  # type: ignore[return-value]
+
+    def op(self: A, name: str, *others: Term, **attrs: Any) -> A:
+        """An elementwise op on operands of one shape."""
+        r = self.r
+        if not others:
+            return self.of(r.emit(name, (self.value,), **attrs))
+        return self.of(r.emit(name, r.alike([self.value, *(_beside(self, x) for x in others)]), **attrs))
+
+    def __add__(self: A, other: Term) -> A:
+        return self.op("add" if self.dtype != BOOL else "or", other)
+
+    def __radd__(self: A, other: Term) -> A:
+        return self.like(other) + self
+
+    def __sub__(self: A, other: Term) -> A:
+        return self.op("subtract", other)
+
+    def __rsub__(self: A, other: Term) -> A:
+        return self.like(other) - self
+
+    def __mul__(self: A, other: Term) -> A:
+        return self.op("multiply", other)
+
+    def __rmul__(self: A, other: Term) -> A:
+        return self.like(other) * self
+
+    def __truediv__(self: A, other: Term) -> A:
+        return self.op("divide", other)
+
+    def __rtruediv__(self: A, other: Term) -> A:
+        return self.like(other) / self
+
+    def __neg__(self: A) -> A:
+        return self.op("negate")
+
+    def __abs__(self: A) -> A:
+        return self if dtype_class(self.dtype) in ("bool", "uint") else self.op("abs")
+
+    def __and__(self: A, other: Term) -> A:
+        return self.op("and", other)
+
+    def __or__(self: A, other: Term) -> A:
+        return self.op("or", other)
+
+    def __xor__(self: A, other: Term) -> A:
+        return self.op("xor", other)
+
+    def __invert__(self: A) -> A:
+        return self.op("not")
+
+    def __lshift__(self: A, other: Term) -> A:
+        return self.op("shift_left", other)
+
+    def __rshift__(self: A, other: Term) -> A:
+        return self.op("shift_right_logical" if self.dtype.kind == "u" else "shift_right_arithmetic", other)
+
+    def __lt__(self: A, other: Term) -> A:
+        return self.op("compare", other, direction="LT")
+
+    def __le__(self: A, other: Term) -> A:
+        return self.op("compare", other, direction="LE")
+
+    def __gt__(self: A, other: Term) -> A:
+        return self.op("compare", other, direction="GT")
+
+    def __ge__(self: A, other: Term) -> A:
+        return self.op("compare", other, direction="GE")
+
+    def __eq__(self: A, other: Term) -> A:  # type: ignore[override]
+        return self.op("compare", other, direction="EQ")
+
+    def __ne__(self: A, other: Term) -> A:  # type: ignore[override]
+        return self.op("compare", other, direction="NE")
+
+    def maximum(self: A, other: Term) -> A:
+        return self.op("maximum", other)
+
+    def minimum(self: A, other: Term) -> A:
+        return self.op("minimum", other)
+
+    def sqrt(self: A) -> A:
+        return self.op("sqrt")
+
+    def exp(self: A) -> A:
+        return self.op("exponential")
+
+    def log(self: A) -> A:
+        return self.op("log")
+
+    def real(self: A) -> A:
+        return self.op("real") if self.dtype.kind == "c" else self
+
+    def conj(self: A) -> A:
+        return self.op("real").emit("complex", -self.op("imag")) if self.dtype.kind == "c" else self
+
+    def cast(self: A, dtype: Any) -> A:
+        """The numbers in another type. Complex ones lose their imaginary parts; as truth values they are not 0."""
+        dtype = np.dtype(dtype)
+        if self.dtype.kind == "c" and dtype.kind != "c":
+            return self != 0 if dtype == BOOL else self.real().cast(dtype)
+        return self if self.dtype == dtype else self.op("convert", dtype=dtype)
+
+
+A = TypeVar("A", bound=Array)
+Term = Array | Dim | complex | np.generic | np.ndarray
+
+
+def scalar(r: Maker, x: Dim | complex | np.generic | np.ndarray, dtype: np.dtype) -> Value:
+    """A number, or a size, as a value without axes."""
+    if isinstance(x, Dim):
+        if not x.is_const:
+            size = r.emit("dim", expr=x, dtype=I64)
+            return size if dtype == I64 else r.emit("convert", (size,), dtype=dtype)
+        x = x.value
+    with np.errstate(all="ignore"):
+        return r.constant(np.asarray(x).astype(dtype))
+
+
+def where(condition: A, yes: Term, no: Term) -> A:
+    """Elements of one where a condition holds, and of another elsewhere; one of both at least is an `Array`."""
+    some = yes if isinstance(yes, Array) else no
+    assert isinstance(some, Array)
+    values = [condition.value, _beside(some, yes), _beside(some, no)]
+    return condition.of(condition.r.emit("select", condition.r.alike(values)))
+
+
+def _beside(array: Array, x: Term) -> Value:
+    """An operand next to an array, whose type it takes where it is a number, a size or without axes."""
+    if isinstance(x, Array):
+        return x.value if x.shape or x.dtype == array.dtype else x.cast(array.dtype).value
+    return scalar(array.r, x, array.dtype)
+
+
+class PlainMaker:
+    """A maker over a builder. Of operands only scalars are spread."""
+
+    def __init__(self, builder: GraphBuilder, loc: str = ""):
+        self.builder, self.loc = builder, loc
+
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
+        return self.builder.op(name, operands, self.loc, **attrs)
+
+    def constant(self, value: np.ndarray) -> Value:
+        return self.emit("constant", value=value)
+
+    def alike(self, values: Sequence[Value]) -> Sequence[Value]:
+        shape: Shape = next((x.shape for x in values if x.shape), ())
+        return [x if x.shape or not shape else self.emit("broadcast", (x,), shape=shape, dims=()) for x in values]
+
+
+def formula_region(facts: ShapeFacts, types: Sequence[np.dtype], formula: Callable[..., Sequence[Array]]) -> Region:
+    """A region over scalars of these types, from a formula that gives its outputs."""
+
+    def build(b: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
+        r = PlainMaker(b)
+        return [x.value for x in formula(*(Array(r, x) for x in inputs))]
+
+    return make_region(facts, [(dtype, ()) for dtype in types], build)

@@ -1,0 +1,36 @@
+"""Arithmetic of elements, and along one axis."""
+
+from __future__ import annotations
+
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.import_.handlers.arrays import Array, together
+
+
+def floor_quotient(a: Array, b: Array) -> Array:
+    """Integers divided towards minus infinity."""
+    a, b = together([a, b])
+    quotient = a / b
+    if dtype_class(a.dtype) == "uint":
+        return quotient
+    inexact = (quotient * b != a) & ((a < 0) ^ (b < 0))
+    return where(inexact, quotient - 1, quotient)
+
+
+def floor_remainder(a: Array, b: Array) -> Array:
+    """The remainder that has the sign of the divisor."""
+    a, b = together([a, b])
+    rest = a.op("remainder", b)
+    if dtype_class(a.dtype) == "uint":
+        return rest
+    return where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
+
+
+def softmax(x: Array, axis: int) -> Array:
+    exps = (x - x.reduce("max", axis, keep=True)).exp()
+    return exps / exps.sum(axis, keep=True)
+
+
+def log_softmax(x: Array, axis: int) -> Array:
+    shifted = x - x.reduce("max", axis, keep=True)
+    return shifted - shifted.exp().sum(axis, keep=True).log()

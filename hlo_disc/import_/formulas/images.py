@@ -1,0 +1,42 @@
+"""Resizing: kernels by the distance of a pixel, and pixels as sums of others by a matrix of weights an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.import_.handlers.arrays import Array, dot
+
+# The parameter of Keys' kernel: where an image is resized, and where its positions are on a grid of their own.
+KEYS, STEEP = -0.5, -0.75
+
+
+def cubic_near(d: Any, a: float) -> Any:
+    """Keys' kernel up to a distance of 1, by its parameter. Of JAX's arrays too."""
+    return (d * (a + 2) - (a + 3)) * d * d + 1
+
+
+def cubic_far(d: Any, a: float) -> Any:
+    """Keys' kernel from a distance of 1 to one of 2."""
+    return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+
+
+def cubic_taps(fraction: Any, a: float) -> list[tuple[int, Any]]:
+    """List the four neighbours of a position: (offset from the whole position below, weight)."""
+    f = fraction
+    near, far = (lambda d: cubic_near(d, a)), (lambda d: cubic_far(d, a))
+    return [(-1, far(f + 1)), (0, near(f)), (1, near(1 - f)), (2, far(2 - f))]
+
+
+def cubic(d: Array) -> Array:
+    return where(d < 1, cubic_near(d, KEYS), where(d < 2, cubic_far(d, KEYS), 0))
+
+
+def triangle(d: Array) -> Array:
+    return (1 - d).maximum(0)
+
+
+def weighed(x: Array, weights: Array, axis: int) -> Array:
+    """An axis of n elements as one of m, by a matrix (n, m)."""
+    made = dot(x, weights, [axis], [0])
+    return made.transpose((*range(axis), x.rank - 1, *range(axis, x.rank - 1)))

@@ -1,0 +1,182 @@
+"""Formulas over values, as numpy writes them: the operators of `expr.Array`, and what follows from shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo import expr
+from hlo_disc.dynamic_hlo.expr import I32, Term, scalar
+from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
+from hlo_disc.dynamic_hlo.ir.graph import Region
+from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, identity, monoid_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.import_.construction import Construction
+from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.gather import make_take
+from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
+from hlo_disc.import_.shapes import Operand
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+Axes = int | Sequence[int] | None
+
+
+class Array(expr.Array):
+    """A value with the reader that makes ops of it. Axes may be negative, as in -1 for the last one."""
+
+    __slots__ = ()
+    r: Construction
+
+    def reshape(self, shape: Sequence[Dim | int]) -> Array:
+        return Array(self.r, make_reshape(self.r, self.value, tuple(map(Dim.of, shape))))
+
+    def transpose(self, perm: Sequence[int]) -> Array:
+        perm = tuple(axis % self.rank for axis in perm)
+        return self if perm == tuple(range(self.rank)) else self.emit("transpose", perm=perm)
+
+    def broadcast(self, shape: Sequence[Dim], dims: Sequence[int] | None = None) -> Array:
+        """Spread; dims: which axes of the result its own are, by default the last."""
+        return Array(self.r, self.r.broadcast(self.value, tuple(shape), None if dims is None else tuple(dims)))
+
+    def expand(self, axis: int) -> Array:
+        """With an axis of size 1 more."""
+        axis %= self.rank + 1
+        return self.reshape((*self.shape[:axis], ONE, *self.shape[axis:]))
+
+    def squeeze(self, axis: int) -> Array:
+        """Without an axis of size 1."""
+        axis %= self.rank
+        return self.reshape((*self.shape[:axis], *self.shape[axis + 1 :]))
+
+    def flat(self) -> Array:
+        """All elements in one line."""
+        return self.reshape((dim_product(self.shape),))
+
+    def slice(self, axis: int, start: Dim | int, limit: Dim | int, stride: int = 1) -> Array:
+        """A part of one axis."""
+        axis %= self.rank
+        starts = tuple(Dim.of(start) if a == axis else ZERO for a in range(self.rank))
+        limits = tuple(Dim.of(limit) if a == axis else n for a, n in enumerate(self.shape))
+        strides = tuple(stride if a == axis else 1 for a in range(self.rank))
+        return Array(self.r, make_slice(self.r, self.value, starts, limits, strides))
+
+    def pad(self, low: Sequence[Dim | int], high: Sequence[Dim | int], number: Term = 0) -> Array:
+        if all(Dim.of(d) is ZERO for d in (*low, *high)):
+            return self
+        ends = [tuple(map(Dim.of, x)) for x in (low, high)]
+        return self.emit("pad", self.like(number), low=ends[0], high=ends[1], interior=(ZERO,) * self.rank)
+
+    def iota(self, axis: int, dtype: Any = I32) -> Array:
+        """The index along an axis, of the same shape."""
+        return iota(self.r, self.shape, axis, dtype)
+
+    def axes(self, axes: Axes) -> tuple[int, ...]:
+        """Axes in order; None for all of them."""
+        if axes is None or not self.rank:
+            return tuple(range(self.rank))
+        return tuple(sorted(axis % self.rank for axis in ((axes,) if isinstance(axes, int) else axes)))
+
+    def reduce(self, kind: str, axes: Axes, keep: bool = False) -> Array:
+        """kind: add, mul, max, min, and, or. keep: axes stay, of size 1."""
+        kind = BOOLEAN.get(kind, kind) if self.dtype == expr.BOOL else kind
+        axes = self.axes(axes)
+        made = self
+        if axes:
+            made = self.emit("reduce", filled(self.r, identity(kind, self.dtype), self.dtype), dims=axes, kind=kind)
+        return made.reshape([ONE if a in axes else n for a, n in enumerate(self.shape)]) if keep else made
+
+    def sum(self, axes: Axes, keep: bool = False) -> Array:
+        return self.reduce("add", axes, keep)
+
+    def count(self, axes: Axes, dtype: Any) -> Array:
+        """How many elements some axes have, as a scalar."""
+        return filled(self.r, dim_product(self.shape[a] for a in self.axes(axes)), dtype)
+
+    def mean(self, axes: Axes, keep: bool = False) -> Array:
+        return self.sum(axes, keep) / self.count(axes, self.dtype)
+
+    def cumulative(self, kind: str, axis: int, reverse: bool = False) -> Array:
+        """Running sums, products, maxima."""
+        start, body = filled(self.r, identity(kind, self.dtype), self.dtype), monoid_region(kind, self.dtype)
+        return self.emit("cumulative", start, dim=axis % self.rank, reverse=reverse, body=body)
+
+    def take(self, indices: Array, axis: int, batch: int = 0) -> Array:
+        """Take elements at indices, which are in range, along an axis; the first `batch` axes of both are paired."""
+        return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
+
+    def scatter(self, indices: Array, updates: Array, depth: int, body: Region) -> Array:
+        """Windows combined into places that vectors of `depth` indices, the last axis, say."""
+        batch = indices.rank - 1
+        return self.emit(
+            "scatter",
+            indices,
+            updates,
+            offset_dims=tuple(range(batch, updates.rank)),
+            collapsed_slice_dims=tuple(range(depth)),
+            operand_batching_dims=(),
+            start_indices_batching_dims=(),
+            start_index_map=tuple(range(depth)),
+            index_vector_dim=batch,
+            unique=False,
+            count=1,
+            body=body,
+        )
+
+
+def array(r: Reader, x: Operand) -> Array:
+    """An operand of the program."""
+    return Array(r, r.data(x))
+
+
+def together(arrays: Sequence[Array]) -> list[Array]:
+    """All in the shape that they broadcast to."""
+    r = arrays[0].r
+    return [Array(r, x) for x in r.alike([x.value for x in arrays])]
+
+
+def iota(r: Construction, shape: Sequence[Dim], axis: int, dtype: Any = I32) -> Array:
+    return Array(r, r.emit("iota", shape=tuple(shape), dim=axis % len(shape), dtype=np.dtype(dtype)))
+
+
+def filled(r: Construction, x: Dim | complex | np.generic | np.ndarray, dtype: Any, shape: Sequence[Dim] = ()) -> Array:
+    """A number, or a size, everywhere."""
+    return Array(r, scalar(r, x, np.dtype(dtype))).broadcast(shape)
+
+
+def joined(arrays: Sequence[Array], axis: int) -> Array:
+    """Concatenated."""
+    r = arrays[0].r
+    return Array(r, make_concatenate(r, [x.value for x in arrays], axis % arrays[0].rank))
+
+
+def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: Any) -> list[Array]:
+    """An op with several results."""
+    return [Array(r, x) for x in r.emit_all(name, [x.value for x in arrays], **attrs)]
+
+
+def matmul(a: Array, b: Array, dtype: np.dtype, batch: int = 0) -> Array:
+    """(batch …, m, k) x (batch …, k, n): sums of products in `dtype`."""
+    lead = tuple(range(batch))
+    return a.emit(
+        "dot_general", b, lhs_batch=lead, rhs_batch=lead, lhs_contract=(a.rank - 1,), rhs_contract=(batch,),
+        dtype=dtype, tf32=False,
+    )  # fmt: skip
+
+
+def dot(a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int = 0, dtype: Any = None) -> Array:
+    """Products summed over some axes, the first `batch` axes of both taken together."""
+    for i, j in (*((k, k) for k in range(batch)), *zip(lhs, rhs, strict=True)):
+        a.r.equal(a.shape[i], b.shape[j], f"dimensions {i} and {j} of the operands")
+    lead = tuple(range(batch))
+    numbers = {"lhs_batch": lead, "rhs_batch": lead, "lhs_contract": tuple(lhs), "rhs_contract": tuple(rhs)}
+    return a.emit("dot_general", b, **numbers, dtype=np.dtype(dtype or a.dtype), tf32=False)
+
+
+def eps(dtype: np.dtype) -> float:
+    """The distance from 1 to the next number."""
+    return float(np.finfo(part_dtype(dtype)).eps)

@@ -20,18 +20,19 @@ SIZES ?=
 NUMBERS ?=
 JOBS ?= 1
 BIN := $(VENV)/bin
-GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance one_rounding)
+GPU_TESTS := $(patsubst %,tests/e2e/*/test_%.py,sweeps control data_sizes pad random random_graphs conformance one_rounding)
 # Of the unit tests those that run code, of the others those of programs.
 AARCH64_TESTS ?= tests/aarch64 $(patsubst %,tests/unit/%.py,$(addprefix targets/test_,vecmath minifloats masks translate) \
 	$(addprefix schedules/test_,attention convolution elementwise indexing reduce sort tile types)) \
-	$(patsubst %,tests/e2e/test_%.py,stitch programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
+	$(patsubst %,tests/e2e/*/test_%.py,stitch programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
 	linalg library_ops pad bitcast chlo in_place reduce_jax reduce_precision window_edges threads conformance one_rounding)
 # Those of what takes and gives JAX's, LLVM's and numpy's own things.
-RANGE_TESTS := tests/unit/import_ tests/unit/ral $(patsubst %,tests/e2e/test_%.py,programs jax_programs jit jit_face \
+RANGE_TESTS := tests/unit/import_ tests/unit/ral $(patsubst %,tests/e2e/*/test_%.py,programs jax_programs jit jit_face \
 	jit_fallback jit_settings jit_values in_jit callbacks library library_ops linalg random cache executable \
 	repeated_calls emulated_gpu device_ffi device_jit transforms size_questions size_numbers associative_scan conformance)
-NATIVE := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h) CMakeLists.txt
-CPP := $(wildcard examples/serve_cpp/*.cc tests/library/*.cc hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
+SOURCES = $(shell find $(1) -name '*.cc' -o -name '*.h')
+NATIVE := $(call SOURCES,hlo_disc/ral) CMakeLists.txt
+CPP := $(call SOURCES,examples/serve_cpp hlo_disc/ral tests/emulator tests/library tests/unit/ral)
 STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
@@ -48,9 +49,9 @@ test: $(STAMP)
 # machine.
 test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
-	$(BIN)/pytest tests/e2e/test_device_runtime.py tests/e2e/test_device_tensors.py tests/e2e/test_device_ffi.py -n auto --hostile 3
+	$(BIN)/pytest tests/e2e/gpus/test_device_runtime.py tests/e2e/gpus/test_device_tensors.py tests/e2e/gpus/test_device_ffi.py -n auto --hostile 3
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
-	$(BIN)/pytest tests/e2e/test_sweeps.py tests/e2e/test_one_rounding.py -n auto --target emulated-ptx
+	$(BIN)/pytest tests/e2e/programs/test_sweeps.py tests/e2e/rounding/test_one_rounding.py -n auto --target emulated-ptx
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
 
 # The same programs, and tests of frameworks' memory and streams, on this machine's GPU of NVIDIA's, by a Python that has
@@ -93,7 +94,7 @@ test-page: $(STAMP) .venv-page/installed
 torch-ops: DTYPES := float32,float64,int64,bool,bfloat16
 torch-ops: DRAW := 0
 torch-ops: $(STAMP) .venv-torch/installed
-	.venv-torch/bin/python tests/frameworks/pytorch/opinfo.py --filter "$(FILTER)" --dtypes "$(DTYPES)" --draw $(DRAW) --jobs $(JOBS) $(if $(BACKWARD),--backward)
+	.venv-torch/bin/python tests/frameworks/pytorch/ops/opinfo.py --filter "$(FILTER)" --dtypes "$(DTYPES)" --draw $(DRAW) --jobs $(JOBS) $(if $(BACKWARD),--backward)
 
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)
@@ -109,7 +110,7 @@ instructions: $(STAMP) .venv-triton/installed
 
 # Kernels that Triton makes, in the emulator of PTX.
 test-triton: $(STAMP) .venv-triton/installed
-	.venv-triton/bin/python -m pytest tests/frameworks/triton
+	.venv-triton/bin/python -m pytest tests/e2e/emulator/test_triton_kernels.py
 
 # Sweeps in depth, with other random cases each time, then random programs.
 test-full: $(STAMP)
@@ -183,7 +184,7 @@ wheel: $(STAMP) .venv-wheel/installed
 # The library of a program, and all of the runtime in it, under AddressSanitizer and UBSan, then ThreadSanitizer: eight
 # threads of 10 000 calls, wrong arguments, no memory at every place; the same of linear algebra.
 library-sanitizers: $(STAMP)
-	$(BIN)/pytest tests/e2e/test_library.py tests/e2e/test_library_lapack.py --full -k sanitizers
+	$(BIN)/pytest tests/e2e/executables/test_library.py tests/e2e/executables/test_library_lapack.py --full -k sanitizers
 
 # What a process costs before the first result of a program that is compiled already, and in memory.
 bench-startup: $(STAMP)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.sections import SECTIONS, Bench, Row, warm_up
-from hlo_disc import limits
+from hlo_disc.profile import limits
 
 
 def show(console: Console, title: str, rows: list[Row]) -> None:

@@ -29,7 +29,7 @@ from hlo_disc.benchmark.run import error, measured
 from hlo_disc.benchmark.subjects import Case
 from hlo_disc.benchmark.turns import elapsed
 from hlo_disc.import_.handlers import HANDLERS
-from hlo_disc.limits import Limits
+from hlo_disc.profile.limits import Limits
 
 BERT, PREFILL, DECODE = map(named, ("BERT-base", "GPT-2 prefill", "GPT-2 decode"))
 RESNET, TRAINING, LSTM = map(named, ("ResNet-50", "MLP training step", "LSTM"))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hlo_disc.benchmark import Benchmark, bench
+    from hlo_disc.display.stats import Compilation, Fallback, Stats
     from hlo_disc.errors import (
         ArgumentError,
         CallError,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from hlo_disc.options import Options
     from hlo_disc.profile import Profile
     from hlo_disc.sources import compile, stablehlo
-    from hlo_disc.stats import Compilation, Fallback, Stats
 
 # Where the names are. A module is loaded when one of its names is asked for: to run a saved program needs few.
 _MODULES = {
@@ -50,7 +50,7 @@ _MODULES = {
     "options": ("Options",),
     "profile": ("Profile",),
     "sources": ("compile", "stablehlo"),
-    "stats": ("Compilation", "Fallback", "Stats"),
+    "display.stats": ("Compilation", "Fallback", "Stats"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

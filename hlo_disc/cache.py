@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hlo_disc.compiled.program import Program, calling_back
+from hlo_disc.compiled.saved import read, read_open, replacing, save
+from hlo_disc.display.notebook import signature_text
 from hlo_disc.dynamic_hlo.ir.digest import digest
 from hlo_disc.dynamic_hlo.ir.graph import Graph, all_ops, is_array
 from hlo_disc.errors import FormatError
-from hlo_disc.notebook import signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Program, calling_back
-from hlo_disc.saved import read, read_open, replacing, save
 from hlo_disc.targets import registry
 
 logger = logging.getLogger("hlo_disc")

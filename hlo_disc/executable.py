@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlo_disc.abi import MODULES
+from hlo_disc.compiled.program import Attribute, LibraryCall, LinkedCall, Program, dtype_named
+from hlo_disc.compiled.saved import content_hash, read, read_open, release_pages, save
+from hlo_disc.display.notebook import html_table, signature_text
 from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.nest import inputs_of, nest
-from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Attribute, LibraryCall, LinkedCall, Program, dtype_named
-from hlo_disc.saved import content_hash, read, read_open, release_pages, save
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hlo_disc import cache, progress
+from hlo_disc import cache
+from hlo_disc.compiled.program import InputRow, OutputRow, Program
+from hlo_disc.display import progress
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.explain.text import launches_text, plan_text
 from hlo_disc.options import Options
-from hlo_disc.program import InputRow, OutputRow, Program
 from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
 

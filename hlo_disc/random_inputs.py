@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hlo_disc.compiled.program import InputRow, dtype_named
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import OutOfMemoryError, ShapeError
-from hlo_disc.program import InputRow, dtype_named
 
 LARGEST = (1 << 63) - 1
 _BELOW = 100  # random integers are often indices: small ones

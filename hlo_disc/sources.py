@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from hlo_disc import pipeline
+from hlo_disc.compiled.program import Program
+from hlo_disc.compiled.saved import is_saved
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable
-from hlo_disc.import_.symbols import constraint_texts
+from hlo_disc.import_.sizes.symbols import constraint_texts
 from hlo_disc.nest import describe_structure
 from hlo_disc.options import Options
-from hlo_disc.program import Program
-from hlo_disc.saved import is_saved
-from hlo_disc.signature import Signature, spec_dims
-from hlo_disc.trace import trace
-from hlo_disc.values import describe_all
+from hlo_disc.tracing.signature import Signature, spec_dims
+from hlo_disc.tracing.trace import trace
+from hlo_disc.tracing.values import describe_all
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from torch.export import ExportedProgram
 
-    from hlo_disc.import_.symbols import DimsOfInputs
+    from hlo_disc.import_.sizes.symbols import DimsOfInputs
 
 
 class Read(NamedTuple):
@@ -308,9 +308,9 @@ def _tensorflow_function(source: object, specs: Sequence[object], dims: Dims, co
 
 
 def _module(source: Any, dims: Dims, constraints: Sequence[str]) -> _Reading:
-    from hlo_disc.import_.module import read_module
-    from hlo_disc.import_.policy import JAX_EXPORT, STABLEHLO
-    from hlo_disc.import_.source import is_export, is_text, load_module
+    from hlo_disc.import_.stablehlo.module import read_module
+    from hlo_disc.import_.stablehlo.policy import JAX_EXPORT, STABLEHLO
+    from hlo_disc.import_.stablehlo.source import is_export, is_text, load_module
 
     origin = JAX_EXPORT if is_export(source) else STABLEHLO
 

@@ -15,8 +15,8 @@ import depth
 import hardware
 import inapplicable
 import pytest
+from comparison.xla_results import keep_xla_results
 from hypothesis import settings
-from xla_results import keep_xla_results
 
 _tests = itertools.count(1)
 

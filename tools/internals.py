@@ -21,7 +21,7 @@ import numpy as np
 
 from hlo_disc import sources
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
-from hlo_disc.dynamic_hlo.passes.rewrite import rewrite
+from hlo_disc.dynamic_hlo.passes.rules.rewrite import rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth

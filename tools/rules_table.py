@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hlo_disc.dynamic_hlo.passes.affine import AFFINE_RULES
 from hlo_disc.dynamic_hlo.passes.alike import EMPTY_RULES, SPELLING_RULES
 from hlo_disc.dynamic_hlo.passes.dots import DOT_RULES
-from hlo_disc.dynamic_hlo.passes.rule import Rule
-from hlo_disc.dynamic_hlo.passes.rules_math import MATH_RULES
-from hlo_disc.dynamic_hlo.passes.rules_view import VIEW_RULES
+from hlo_disc.dynamic_hlo.passes.rules.affine import AFFINE_RULES
+from hlo_disc.dynamic_hlo.passes.rules.rule import Rule
+from hlo_disc.dynamic_hlo.passes.rules.rules_math import MATH_RULES
+from hlo_disc.dynamic_hlo.passes.rules.rules_view import VIEW_RULES
 from hlo_disc.dynamic_hlo.passes.units import UNIT_RULES
 
 TARGET = Path(__file__).parent.parent / "docs" / "rules.md"

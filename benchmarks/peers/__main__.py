@@ -19,11 +19,11 @@ import llvmlite.binding as llvm
 from rich.console import Console
 
 from benchmarks.cost import least_work
-from benchmarks.peers import compare, page, results, tables
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
+from benchmarks.peers.report import compare, page, results, tables
 from benchmarks.program import Program, programs
-from hlo_disc import limits
+from hlo_disc.profile import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
 README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"

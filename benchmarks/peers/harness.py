@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks.peers import load
 from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
-from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
-from benchmarks.peers.results import Program as Found
+from benchmarks.peers.report.results import Compile, Shape, StreamTime, Timing
+from benchmarks.peers.report.results import Program as Found
 from benchmarks.program import Program
-from hlo_disc import limits
 from hlo_disc.benchmark.cost import Work
 from hlo_disc.benchmark.run import error
+from hlo_disc.profile import limits
 
 # Relative errors from which on a result is wrong, and not of lower precision.
 WRONG = {"f32": 0.02, "bf16": 0.5}

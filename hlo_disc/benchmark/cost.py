@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array, raw_dim, regions
-from hlo_disc.dynamic_hlo.passes.patterns import made_by, scalar_dim, splat
+from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by, scalar_dim, splat
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.limits import Limits
+from hlo_disc.profile.limits import Limits
 
 _VIEWS = ("reshape", "transpose", "convert")  # all elements of the operand, each once
 _PARTS = ("gather", "dynamic_slice", "slice")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from hlo_disc import mlir
 from hlo_disc.conformance import oracle
 from hlo_disc.conformance.cases import functions
-from hlo_disc.import_.decode import Decoder
+from hlo_disc.import_.stablehlo.decode import Decoder
 from hlo_disc.mlir import ir
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hlo_disc import limits, pipeline, sources
+from hlo_disc import pipeline, sources
 from hlo_disc.benchmark import subjects
 from hlo_disc.benchmark.result import Benchmark, Row, Timing
 from hlo_disc.benchmark.turns import take_turns
@@ -21,6 +21,7 @@ from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
 from hlo_disc.jitted import JitFunction
 from hlo_disc.options import Options
+from hlo_disc.profile import limits
 from hlo_disc.random_inputs import LARGEST, shown
 
 Report = Callable[[str], object]

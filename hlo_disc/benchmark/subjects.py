@@ -17,6 +17,7 @@ from jax import tree_util
 from hlo_disc import sources
 from hlo_disc.benchmark import peer
 from hlo_disc.benchmark.cost import Work, work
+from hlo_disc.compiled.program import InputRow
 from hlo_disc.conformance.cases import functions
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.passes.simplify import simplify
@@ -24,14 +25,13 @@ from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable, load
-from hlo_disc.import_.source import is_text, load_module
+from hlo_disc.import_.stablehlo.source import is_text, load_module
 from hlo_disc.jitted import JitFunction, jit
 from hlo_disc.jitted.lowered import build
 from hlo_disc.mlir import ir
 from hlo_disc.options import Options
-from hlo_disc.program import InputRow
 from hlo_disc.random_inputs import draw
-from hlo_disc.signature import spec_dims
+from hlo_disc.tracing.signature import spec_dims
 
 Sizes = Mapping[str, Sequence[int]]
 

@@ -24,11 +24,11 @@ from hlo_disc.cli.files import (
     writing,
 )
 from hlo_disc.cli.group import main
+from hlo_disc.compiled.program import Program
+from hlo_disc.compiled.saved import save
 from hlo_disc.errors import ArgumentError
 from hlo_disc.explain.explanation import explain_program
 from hlo_disc.options import toolchain_settings
-from hlo_disc.program import Program
-from hlo_disc.saved import save
 
 if TYPE_CHECKING:
     from hlo_disc.cli.files import Settings

@@ -13,14 +13,15 @@ from typing import TypedDict, TypeVar, Unpack
 
 import click
 
-from hlo_disc import errors, pipeline, progress, sources
+from hlo_disc import errors, pipeline, sources
 from hlo_disc.cli.inputs import pairs
+from hlo_disc.compiled.program import Program
+from hlo_disc.compiled.saved import read
+from hlo_disc.display import progress
 from hlo_disc.errors import ArgumentError, HloDiscError, ParseError
 from hlo_disc.executable import Executable, load, runs_here
-from hlo_disc.import_.source import is_bytecode
+from hlo_disc.import_.stablehlo.source import is_bytecode
 from hlo_disc.options import MOST_THREADS, Options
-from hlo_disc.program import Program
-from hlo_disc.saved import read
 from hlo_disc.targets import registry
 
 C = TypeVar("C", bound=Callable[..., object])

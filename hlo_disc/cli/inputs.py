@@ -11,10 +11,10 @@ from typing import TypeVar
 import click
 import numpy as np
 
+from hlo_disc.compiled.program import Program, dtype_named
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.program import Program, dtype_named
 from hlo_disc.random_inputs import LARGEST, draw, shown, size_of
 
 C = TypeVar("C", bound=Callable[..., object])

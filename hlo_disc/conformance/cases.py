@@ -16,7 +16,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.errors import ParseError
-from hlo_disc.import_.decode import Decoder, constant, text
+from hlo_disc.import_.stablehlo.decode import Decoder, constant, text
 from hlo_disc.mlir import ir
 
 # Operands that say sizes: a size that only the run knows is another program than the one that the case tests.

@@ -14,7 +14,7 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.conformance.cases import functions, set_arguments
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type, int_limits
-from hlo_disc.import_.decode import Decoder, TypeShape
+from hlo_disc.import_.stablehlo.decode import Decoder, TypeShape
 from hlo_disc.mlir import ir
 
 GLOBAL = "jax.global_constant"

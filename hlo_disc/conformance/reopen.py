@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hlo_disc.conformance.cases import Case
 from hlo_disc.errors import HloDiscError
-from hlo_disc.import_.module import read_module
+from hlo_disc.import_.stablehlo.module import read_module
 
 Place = tuple[int, int]  # input, axis
 Naming = Mapping[Place, str]

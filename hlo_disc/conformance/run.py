@@ -18,7 +18,7 @@ from hlo_disc.conformance.checks import mismatch
 from hlo_disc.conformance.reopen import open_dims
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.source import load_module
 from hlo_disc.options import Options
 
 # An unsupported program, an unexpected error and a dead worker are no passes either; "skipped" is no failure.

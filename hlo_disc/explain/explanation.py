@@ -6,9 +6,9 @@ import html
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+from hlo_disc.compiled.program import Program
 from hlo_disc.explain import text
 from hlo_disc.explain.page import page, write
-from hlo_disc.program import Program
 from hlo_disc.targets import registry
 
 

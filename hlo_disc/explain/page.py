@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeVar
 
-from hlo_disc.account import Launch, parse
+from hlo_disc.compiled.account import Launch, parse
+from hlo_disc.compiled.program import GuardRow, Program
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.explain.text import main_ops, ops_text
-from hlo_disc.program import GuardRow, Program
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from hlo_disc.account import Account, Launch, parse
+from hlo_disc.compiled.account import Account, Launch, parse
+from hlo_disc.compiled.program import Program
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.program import Program
 
 # The name of an op, its place, and how many there are.
 OpRow: TypeAlias = tuple[str, int, int]

@@ -17,8 +17,8 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.numbers import holds
 from hlo_disc.dynamic_hlo.sizes.shapes import has_products
 from hlo_disc.errors import ShapeError, SizeOverflowError
-from hlo_disc.import_ import symbols
-from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.sizes import symbols
+from hlo_disc.import_.sizes.elements import ONE
 
 _INTERNED_BYTES = 64
 

@@ -17,22 +17,22 @@ from jax import export
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
-from hlo_disc.import_ import jax_names
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.policy import JAX
-from hlo_disc.import_.symbols import ShapeSpec, fixed_sizes, parse_constraints, shape_spec
+from hlo_disc.import_.jax_edge import jax_names
+from hlo_disc.import_.sizes.symbols import ShapeSpec, fixed_sizes, parse_constraints, shape_spec
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.policy import JAX
 
 jax_names.check()  # before what follows, which would say less of a name that is missing
 
-from hlo_disc.import_ import jax_lowering, size_functions, size_numbers  # noqa: E402
-from hlo_disc.import_.size_questions import Answers, answering, is_size  # noqa: E402
+from hlo_disc.import_.jax_edge import jax_lowering, size_functions, size_numbers  # noqa: E402
+from hlo_disc.import_.jax_edge.size_questions import Answers, answering, is_size  # noqa: E402
 
 if TYPE_CHECKING:
     from jax.core import ShapedArray
     from jax.typing import DTypeLike
 
-    from hlo_disc.import_.jax_callbacks import Callback
-    from hlo_disc.import_.size_numbers import Size
+    from hlo_disc.import_.jax_edge.jax_callbacks import Callback
+    from hlo_disc.import_.jax_edge.size_numbers import Size
 
 
 class Described(Protocol):

@@ -12,12 +12,12 @@ from dataclasses import replace
 from hlo_disc.abi import ASKED_BITS
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, has_effect
 from hlo_disc.dynamic_hlo.passes.alike import alike
-from hlo_disc.dynamic_hlo.passes.equal import equal
+from hlo_disc.dynamic_hlo.passes.rules.equal import equal
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
-from hlo_disc.import_.symbols import add_fact
-from hlo_disc.trace import Traced
+from hlo_disc.import_.sizes.symbols import add_fact
+from hlo_disc.tracing.trace import Traced
 
 # So many more traces may be needed for the calls that break the same conditions, but answer other questions.
 _TRACES = 4

@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.display.stats import Compilation, FallbackCount, Log
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.jitted.fallback import told
 from hlo_disc.jitted.lowered import build
 from hlo_disc.jitted.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jitted.repeated import repeated
 from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
-from hlo_disc.signature import parse_dims
-from hlo_disc.stats import Compilation, FallbackCount, Log
 from hlo_disc.targets import registry
-from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
-from hlo_disc.values import Leaf, is_number, is_tracer, show
+from hlo_disc.tracing.generalise import Dims, Sizes, generalise
+from hlo_disc.tracing.signature import parse_dims
+from hlo_disc.tracing.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
+from hlo_disc.tracing.values import Leaf, is_number, is_tracer, show
 
 if TYPE_CHECKING:
     import jax
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from hlo_disc.dynamic_hlo.passes.partition import Parts
-    from hlo_disc.structure import Structure
+    from hlo_disc.tracing.structure import Structure
 
 logger = logging.getLogger("hlo_disc")
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline, ral
+from hlo_disc.display.stats import FallbackCount, Log, Stats
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
-from hlo_disc.generalise import STATIC
-from hlo_disc.import_.symbols import constraint_texts, parse_constraints
+from hlo_disc.import_.sizes.symbols import constraint_texts, parse_constraints
 from hlo_disc.jitted.fallback import SPREAD, all_numpy, in_numpy, line_of, of_jax
 from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
@@ -28,12 +28,12 @@ from hlo_disc.jitted.placement import PARAMETERS, Placement
 from hlo_disc.jitted.programs import ByJax, Compiled, Finished, Path, Paths, Programs
 from hlo_disc.jitted.showing import Shown
 from hlo_disc.options import Options
-from hlo_disc.signature import Signature, Static
-from hlo_disc.stats import FallbackCount, Log, Stats
-from hlo_disc.structure import arrays
-from hlo_disc.structure import names as static_names
-from hlo_disc.trace import active
-from hlo_disc.values import (
+from hlo_disc.tracing.generalise import STATIC
+from hlo_disc.tracing.signature import Signature, Static
+from hlo_disc.tracing.structure import arrays
+from hlo_disc.tracing.structure import names as static_names
+from hlo_disc.tracing.trace import active
+from hlo_disc.tracing.values import (
     as_array,
     describe_all,
     is_number,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_disc import pipeline
+from hlo_disc.display.notebook import html_table, signature_text
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
-from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
 
 

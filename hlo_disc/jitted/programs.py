@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hlo_disc import ral
 from hlo_disc.abi import ASKED_BITS
+from hlo_disc.display.stats import FallbackCount
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.generalise import Dims, Sizes, changes, fixed, place_of, reason
-from hlo_disc.signature import Static
-from hlo_disc.stats import FallbackCount
-from hlo_disc.structure import Structures
-from hlo_disc.structure import arrays as structure_arrays
-from hlo_disc.structure import changes as changed
-from hlo_disc.trace import Traced
-from hlo_disc.values import describe, given
+from hlo_disc.tracing.generalise import Dims, Sizes, changes, fixed, place_of, reason
+from hlo_disc.tracing.signature import Static
+from hlo_disc.tracing.structure import Structures
+from hlo_disc.tracing.structure import arrays as structure_arrays
+from hlo_disc.tracing.structure import changes as changed
+from hlo_disc.tracing.trace import Traced
+from hlo_disc.tracing.values import describe, given
 
 if TYPE_CHECKING:
     from hlo_disc.jitted.flat import FlatFunction

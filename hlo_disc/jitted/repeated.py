@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc import ral
+from hlo_disc.compiled.program import dtype_named
 from hlo_disc.dynamic_hlo.ir.graph import Guard, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.program import dtype_named
 from hlo_disc.targets import registry
-from hlo_disc.trace import broken
+from hlo_disc.tracing.trace import broken
 
 if TYPE_CHECKING:
     import jax

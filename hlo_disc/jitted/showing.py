@@ -6,20 +6,20 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.display.notebook import counted, html_table
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.jitted.fallback import SPREAD
-from hlo_disc.notebook import counted, html_table
-from hlo_disc.values import as_array, describe_all, taken
+from hlo_disc.tracing.values import as_array, describe_all, taken
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
+    from hlo_disc.display.stats import Stats
     from hlo_disc.jitted.flat import FlatFunction
     from hlo_disc.jitted.programs import Programs
     from hlo_disc.profile import Profile
-    from hlo_disc.signature import Signature
-    from hlo_disc.stats import Stats
-    from hlo_disc.values import Leaf
+    from hlo_disc.tracing.signature import Signature
+    from hlo_disc.tracing.values import Leaf
 
 
 class Shown:

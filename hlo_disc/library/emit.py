@@ -10,13 +10,13 @@ from pathlib import Path
 
 from hlo_disc import __version__
 from hlo_disc import ral as runtime_package
+from hlo_disc.compiled.program import Program
+from hlo_disc.compiled.saved import replacing
 from hlo_disc.errors import ArgumentError, CompileError, UnsupportedOpError
 from hlo_disc.executable import wide_object
 from hlo_disc.library.tables import Source, check, lapack_symbol
 from hlo_disc.library.toolchain import Lapack, Toolchain
-from hlo_disc.program import Program
 from hlo_disc.ral import _ral
-from hlo_disc.saved import replacing
 
 # Weights of more bytes are always in a file of their own: code and data of a library reach each other within 2 GiB.
 MOST_INSIDE = 1 << 30
@@ -103,7 +103,7 @@ def emit(
         if toolchain.is_default:
             objects.append(Path(_ral.__file__).with_name("libhlo_disc_runtime.a"))
         else:
-            ours = [path for part in ("c_api", "core") for path in sorted((runtime / part).glob("*.cc"))]
+            ours = [path for part in ("c_api", "core") for path in sorted((runtime / part).rglob("*.cc"))]
             objects += toolchain.compile(folder, ours, includes)
         toolchain.link(folder, objects, f"lib{name}.so", f"{name}_", lapack.flags)
         (folder / f"{name}.h").write_text(

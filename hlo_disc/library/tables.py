@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
-from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
+from hlo_disc.compiled.program import Attribute, InputRow, LibraryCall, OutputRow, Program
+from hlo_disc.compiled.saved import Section, Sections
+from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.program import Attribute, InputRow, LibraryCall, OutputRow, Program
 from hlo_disc.ral.handlers import lapack_name
-from hlo_disc.saved import Section, Sections
 
 # Library functions that need nothing but the runtime, and their handlers.
 _OWN_CALLS = {FFT_CALL: "fft_handler"}
@@ -111,7 +111,7 @@ class Source:
         start = self.code.size + -self.code.size % ALIGNMENT
         return "\n".join(
             [
-                *(f'#include "{header}"' for header in ("fft.h", "lapack.h", "model.h")),
+                *(f'#include "{header}"' for header in ("library/fft/fft.h", "library/lapack/lapack.h", "model.h")),
                 f"#if HLO_DISC_MACHINE != {self._machine}",
                 '#error "the program is compiled for another kind of machine than this compiler: name one as with CXX='
                 'aarch64-linux-gnu-g++"',

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hlo_disc import limits, ral
-from hlo_disc.account import Account, Launch, parse
+from hlo_disc import ral
+from hlo_disc.compiled.account import Account, Launch, parse
+from hlo_disc.compiled.program import Program
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, DeviceError
 from hlo_disc.explain.text import main_ops
+from hlo_disc.profile import limits
 from hlo_disc.profile.result import LaunchTime, Profile, Work
-from hlo_disc.program import Program
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from hlo_disc.limits import Limits
-from hlo_disc.notebook import counted, html_table
+from hlo_disc.display.notebook import counted, html_table
+from hlo_disc.profile.limits import Limits
 
 _ROWS, _WHAT = 25, 60  # of a table, and characters of its last column
 

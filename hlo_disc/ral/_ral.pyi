@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hlo_disc.program import LinkedCall, Program
+from hlo_disc.compiled.program import LinkedCall, Program
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Conversions = tuple[tuple[int, Callable[[Any], Any]], ...]

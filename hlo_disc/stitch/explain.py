@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hlo_disc.account import Account, Condition, Form, Held, Launch, Slot, Split
+from hlo_disc.compiled.account import Account, Condition, Form, Held, Launch, Slot, Split
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.cost import operations

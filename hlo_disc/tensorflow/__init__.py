@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hlo_disc.import_.symbols import constraint_texts
+from hlo_disc.import_.sizes.symbols import constraint_texts
 from hlo_disc.options import Options
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.function import JitFunction

@@ -42,7 +42,7 @@ _DRAWS = (
     "TruncatedNormal",
 )
 _IGNORED = frozenset((*LEFT_OUT, *CHECKS, *_READS, *_DRAWS))
-# Ops that assign to each variable that they are given; `import_/tensorflow/variables.py` says what.
+# Ops that assign to each variable that they are given; `import_/tensorflow/flow/variables.py` says what.
 _RULES = (
     "AdaMax AdagradDA Adadelta Adagrad AdagradV2 Adam AdamWithAmsgrad AddSign CenteredRMSProp Ftrl FtrlV2 "
     "GradientDescent KerasMomentum Momentum PowerSign ProximalAdagrad ProximalGradientDescent RMSProp"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from hlo_disc.display.notebook import counted
+from hlo_disc.display.stats import Compilation, Log, Stats
 from hlo_disc.errors import ArgumentError
-from hlo_disc.notebook import counted
 from hlo_disc.options import Options
-from hlo_disc.stats import Compilation, Log, Stats
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.importing import Imported
 

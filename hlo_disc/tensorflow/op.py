@@ -19,10 +19,10 @@ from tensorflow.python.eager import context, core, execute
 from tensorflow.python.framework import op_def_library, ops
 
 from hlo_disc import errors
+from hlo_disc.compiled.saved import read_open, save
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
 from hlo_disc.ral import _ral
-from hlo_disc.saved import read_open, save
 from hlo_disc.tensorflow import xla
 
 if TYPE_CHECKING:

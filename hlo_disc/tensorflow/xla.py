@@ -17,11 +17,11 @@ from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
 
+from hlo_disc.compiled.program import dtype_named
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.program import dtype_named
 from hlo_disc.ral import _ral
 
 if TYPE_CHECKING:

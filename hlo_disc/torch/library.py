@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from hlo_disc.compiled.program import dtype_named
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.dtypes import DTYPES
-from hlo_disc.import_.symbols import Bindings, Input
-from hlo_disc.program import dtype_named
+from hlo_disc.import_.sizes.symbols import Bindings, Input
 
 LIBRARY = torch.library.Library("hlo_disc", "FRAGMENT")
 _TORCH = {dtype: kind for kind, dtype in DTYPES.items()}

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from hlo_disc import executable, ral
+from hlo_disc.compiled.program import Program
+from hlo_disc.compiled.saved import save
 from hlo_disc.options import Options
-from hlo_disc.program import Program
-from hlo_disc.saved import save
 
 TARGET = "aarch64"
 BUILD = Path(__file__).parents[2] / "build" / "aarch64"

@@ -52,8 +52,8 @@ class Server:
 
     def make(self, number: int, content: bytes, options: Any) -> None:
         """Of what `Executable.save` writes."""
+        from hlo_disc.compiled.saved import read_open
         from hlo_disc.executable import Executable
-        from hlo_disc.saved import read_open
 
         self.executables[number] = Executable(read_open(io.BytesIO(content), "a program"), options).native
 
@@ -74,7 +74,7 @@ class Server:
 
     def load(self, number: int, data: bytes) -> None:
         """Object code of kernels, as `kernel_runner.py` makes it."""
-        from kernel_calls import SYMBOLS
+        from hand_written.kernel_calls import SYMBOLS
 
         from hlo_disc import ral
 
@@ -82,7 +82,7 @@ class Server:
 
     def call(self, number: int, buffers: list[Any], env: Any, arena: Any) -> tuple[list[Any], Any, Any]:
         """All of them, after a call of its @main."""
-        from kernel_calls import call
+        from hand_written.kernel_calls import call
 
         call(self.codes[number].address("main"), buffers, env, arena)
         return buffers, env, arena

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from data_sized import DATA_DEPENDENT
+from cases.data_sized import DATA_DEPENDENT
 from jax import lax
 from playwright.sync_api import expect
 
 import hlo_disc
 from benchmarks import in_jax
 from benchmarks.program import named
-from hlo_disc.account import parse
+from hlo_disc.compiled.account import parse
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.explain import page as pages

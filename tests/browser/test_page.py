@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.peers import page as pages
-from benchmarks.peers.results import Results
+from benchmarks.peers.report import page as pages
+from benchmarks.peers.report.results import Results
 from tests.browser.visiting import NASTY, PICTURES, Visit
 from tests.unit.benchmarks import made_up
 

@@ -35,6 +35,8 @@ from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate.module import canonicalize, translate
 
 _HERE = Path(__file__).parent
+_PRODUCTS = _HERE / "driver" / "products.cc"
+_COMPILE = ("c++", "-std=c++17", "-O2", "-Wall", "-I", _HERE)
 _unseen = itertools.count()
 _BUILD = _HERE.parents[1] / "build" / "emulator"
 
@@ -46,13 +48,13 @@ class SimtError(AssertionError):
 @functools.cache
 def _built() -> str:
     """The driver with the emulator, which is built when a source has changed."""
-    sources = sorted(_HERE.glob("*.cc"))
-    texts = b"".join(path.read_bytes() for path in [*sources, *_HERE.glob("*.h")])
+    sources = sorted(path for path in _HERE.glob("*/*.cc") if path != _PRODUCTS)
+    texts = b"".join(path.read_bytes() for path in [*sources, *sorted(_HERE.glob("*/*.h"))])
     built = _BUILD / f"libsimt-{hashlib.sha256(texts).hexdigest()[:16]}.so"
     if not built.exists():
         _BUILD.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=_BUILD, suffix=".so", delete=False) as made:
-            command = ["c++", "-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", *sources, "-o", made.name]
+            command = [*_COMPILE, "-shared", "-fPIC", *sources, "-o", made.name]
         subprocess.run(command, check=True)
         os.replace(made.name, built)  # other processes may be about the same
     return str(built)
@@ -68,8 +70,8 @@ def products(api: str) -> ctypes.CDLL:
 def build_products(api: str, directory: Path) -> Path:
     """The stand-in, with the name that the vendor's has."""
     soname, macro = {"cuda": ("libcublasLt.so.13", "-DCUDA"), "hip": ("libhipblaslt.so.1", "-DHIP")}[api]
-    command = ["c++", "-std=c++17", "-O2", "-Wall", macro, "-shared", "-fPIC", f"-Wl,-soname,{soname}"]
-    subprocess.run([*command, _HERE / "library" / "products.cc", _built(), "-o", directory / soname], check=True)
+    command = [*_COMPILE, macro, "-shared", "-fPIC", f"-Wl,-soname,{soname}"]
+    subprocess.run([*command, _PRODUCTS, _built(), "-o", directory / soname], check=True)
     return directory / soname
 
 
@@ -117,7 +119,7 @@ def _addresses() -> dict[str, int]:
 
 @functools.cache
 def _intrinsics() -> tuple[str, ...]:
-    text = (_HERE / "simt.cc").read_text()
+    text = (_HERE / "simt" / "simt.cc").read_text()
     shuffles = (f"llvm_nvvm_shfl_sync_{mode}_i32" for mode in re.findall(r"^SHUFFLE\((\w+)", text, re.M))
     products = (f"llvm_nvvm_mma_{name}" for name in re.findall(r"^MMA\((\w+)", text, re.M))
     return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles, *products)

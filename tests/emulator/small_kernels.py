@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import emulated
-import kernel_runner
 import numpy as np
+from hand_written import kernel_runner
 
 from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.gpu import nvptx

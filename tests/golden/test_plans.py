@@ -17,8 +17,8 @@ import pytest
 from jax import export, lax
 
 from hlo_disc.device import Device
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.source import load_module
 from hlo_disc.options import Options
 from hlo_disc.pipeline import STAGES, Request, Targeted
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.program import dtype_named
+from hlo_disc.compiled.program import dtype_named
 
 OK, ARGUMENT, SHAPE, OUT_OF_MEMORY, CALL, DEVICE, OPEN, INTERNAL, OVERFLOW = range(9)
 MOST_RANK = 16

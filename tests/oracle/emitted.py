@@ -8,7 +8,7 @@ import numpy as np
 
 import hlo_disc
 from hlo_disc.conformance import oracle
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.source import load_module
 
 Call = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import emulated
 import remote
 from batches import batches_until
-from differential import SIZES
+from comparison.differential import SIZES
+from graphs.random_graphs import graphs, single_ops
+from graphs.shrink import failure, shrink
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from op_rows import ROWS
-from random_graphs import graphs, single_ops
-from shrink import failure, shrink
 
 from hlo_disc.conformance.pool import run_cases
 from hlo_disc.conformance.report import cause

@@ -32,10 +32,10 @@ from batches import batches_until
 import hlo_disc
 from hlo_disc import mlir, ral
 from hlo_disc.abi import ALIGNMENT
+from hlo_disc.compiled.saved import PREFIX, content_hash
 from hlo_disc.conformance.pool import run_cases
 from hlo_disc.conformance.run import Result, Settings, Stage
-from hlo_disc.import_.source import load_module
-from hlo_disc.saved import PREFIX, content_hash
+from hlo_disc.import_.stablehlo.source import load_module
 
 KINDS = ("text", "bytecode", "artifact", "disc", "cache")
 BATCH = {"text": 50, "bytecode": 5, "artifact": 5, "disc": 100, "cache": 20}

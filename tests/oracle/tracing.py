@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from jax import tree_util
 
-import hlo_disc.trace
+import hlo_disc.tracing.trace
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.import_.symbols import ShapeSpec, shape_spec
-from hlo_disc.signature import Signature
-from hlo_disc.values import Leaf
+from hlo_disc.import_.sizes.symbols import ShapeSpec, shape_spec
+from hlo_disc.tracing.signature import Signature
+from hlo_disc.tracing.values import Leaf
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,5 @@ def trace(fn: Callable[..., Any], *args: Any, constraints: Sequence[str] = (), *
     ]
     dims = tuple(tuple(None if d.is_const else str(d) for d in shape) for shape in shapes)
     names = Signature(fn).leaves(args, kwargs, ())
-    traced = hlo_disc.trace.trace(fn, tree, leaves, dims, names, constraints)
+    traced = hlo_disc.tracing.trace.trace(fn, tree, leaves, dims, names, constraints)
     return traced.graph, traced.out_tree

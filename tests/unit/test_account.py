@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hlo_disc.account import Account, Condition, Form, Held, Launch, Slot, Split, parse
+from hlo_disc.compiled.account import Account, Condition, Form, Held, Launch, Slot, Split, parse
 from hlo_disc.errors import FormatError
 
 FORM = Form("k0", [Condition("n", "<=", 8)], False, True, "0")
@@ -37,7 +37,7 @@ def test_read_as_written():
         ('["0",[0]]', '["0",[1]]', "there is no launch 1 of 1"),
         ('["0",[0]]', '["0",0]', "is no"),
         ('["0",[0]]', "[" * 5000 + "]" * 5000, "damaged"),
-        ('"f",', "", "is no <class 'hlo_disc.account.Account'>"),
+        ('"f",', "", "is no <class 'hlo_disc.compiled.account.Account'>"),
         ("]", "", "damaged"),
     ],
 )

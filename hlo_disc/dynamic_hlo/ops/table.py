@@ -13,10 +13,19 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op, Region
-from hlo_disc.dynamic_hlo.ops import control, conversions, elementwise, indexing, library, products, reductions, views
 from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, AxisRule, Link
+from hlo_disc.dynamic_hlo.ops.families import (
+    control,
+    conversions,
+    elementwise,
+    indexing,
+    library,
+    products,
+    reductions,
+    views,
+)
+from hlo_disc.dynamic_hlo.ops.families.library import TRANSFORMS
 from hlo_disc.dynamic_hlo.ops.inference import Types, broken, describe
-from hlo_disc.dynamic_hlo.ops.library import TRANSFORMS
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts

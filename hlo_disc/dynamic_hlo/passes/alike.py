@@ -14,10 +14,10 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, dims_in, everywhere,
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import apply, apply_all
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.passes.patterns import are_equal, constant, is_one, is_zero, made_by, splat
-from hlo_disc.dynamic_hlo.passes.rewrite import cse, rewrite
-from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, filled, make, rule, zeros
-from hlo_disc.dynamic_hlo.passes.rules_math import is_small, known_array
+from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, constant, is_one, is_zero, made_by, splat
+from hlo_disc.dynamic_hlo.passes.rules.rewrite import cse, rewrite
+from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, filled, make, rule, zeros
+from hlo_disc.dynamic_hlo.passes.rules.rules_math import is_small, known_array
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.units import UNIT_RULES, without_units
 from hlo_disc.dynamic_hlo.passes.unroll import unroll

@@ -13,8 +13,8 @@ from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, uses
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.passes.patterns import made_by
-from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, make, rule
+from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by
+from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, make, rule
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape

@@ -23,7 +23,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
-from hlo_disc.dynamic_hlo.passes.patterns import are_equal, made_by, scalar_dim
+from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, made_by, scalar_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 

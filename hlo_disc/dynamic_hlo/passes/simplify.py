@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, everywhere
-from hlo_disc.dynamic_hlo.passes.affine import AFFINE_RULES
 from hlo_disc.dynamic_hlo.passes.control import tidy
 from hlo_disc.dynamic_hlo.passes.dots import DOT_RULES, orient_dots, split_batches
-from hlo_disc.dynamic_hlo.passes.rewrite import cse, rewrite
-from hlo_disc.dynamic_hlo.passes.rules_math import MATH_RULES
-from hlo_disc.dynamic_hlo.passes.rules_view import VIEW_RULES
+from hlo_disc.dynamic_hlo.passes.rules.affine import AFFINE_RULES
+from hlo_disc.dynamic_hlo.passes.rules.rewrite import cse, rewrite
+from hlo_disc.dynamic_hlo.passes.rules.rules_math import MATH_RULES
+from hlo_disc.dynamic_hlo.passes.rules.rules_view import VIEW_RULES
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
 
 # In the order in which they are tried.

@@ -9,8 +9,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copie
 from hlo_disc.dynamic_hlo.ops.axes import Runs, Same, placed
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.table import OPS, links
-from hlo_disc.dynamic_hlo.passes.patterns import is_one, is_zero, kept_axes
-from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, build, make, rule
+from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, is_zero, kept_axes
+from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
 UNIT_RULES: list[Rule] = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
+from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.dynamic_hlo.print.text import dense_array, listed, string, symbol, tensor_type, value_type
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.reductions import combined
+from hlo_disc.dynamic_hlo.ops.families.reductions import combined
 from hlo_disc.dynamic_hlo.print.text import dense_array, tensor_type, value_type
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 

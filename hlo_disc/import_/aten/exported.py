@@ -15,8 +15,8 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import export_decompositions
 from hlo_disc.import_.aten.reader import read_alone
-from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.leaves import Constant, Number
+from hlo_disc.import_.sizes.elements import ZERO
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _OF_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)

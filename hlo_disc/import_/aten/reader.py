@@ -28,7 +28,6 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
-from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.data import Data, is_negative, is_of_data, open_symbols
 from hlo_disc.import_.aten.decompositions import decompositions
@@ -37,7 +36,8 @@ from hlo_disc.import_.aten.imported import Imported, Interface
 from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import Tensors, arrays_of, values_of
-from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.sizes import symbols
+from hlo_disc.import_.sizes.elements import ZERO
 
 _LONG = 8  # terms
 _ITEM = torch.ops.aten._local_scalar_dense.default

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from hlo_disc.dynamic_hlo.expr import F64, I64
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ops.expr import F64, I64
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.imported import ElementsOf, Result
-from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -12,7 +12,7 @@ from torch.utils._sympy import functions as torch_functions
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.sizes.elements import ONE
 
 _DENOMINATOR = 1000  # of what a float is taken for
 _LARGEST = 1 << 40  # a size

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.import_.handlers.arrays import Array, together
 
 

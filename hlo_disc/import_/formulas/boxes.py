@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import I32, where
+from hlo_disc.dynamic_hlo.ops.expr import I32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, filled, iota

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.import_.handlers.arrays import Array, dot
 
 # The parameter of Keys' kernel: where an image is resized, and where its positions are on a grid of their own.

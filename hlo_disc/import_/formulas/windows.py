@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import I64, formula_region, where
-from hlo_disc.dynamic_hlo.expr import Array as Scalar
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape
-from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
+from hlo_disc.dynamic_hlo.ops.expr import I64, formula_region, where
+from hlo_disc.dynamic_hlo.ops.expr import Array as Scalar
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota

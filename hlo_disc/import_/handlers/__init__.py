@@ -12,22 +12,16 @@ from hlo_disc.import_.handlers import (
     broadcasts,
     calls,
     control,
-    convolution,
     distributed,
-    dot,
-    einsum,
     elementwise,
     gather,
     library,
-    norm,
-    ragged,
     random,
-    reduce,
-    scan,
     sort,
     views,
-    windows,
 )
+from hlo_disc.import_.handlers.products import convolution, dot, einsum, ragged
+from hlo_disc.import_.handlers.reductions import norm, reduce, scan, windows
 from hlo_disc.import_.handlers.types import Handler
 
 _FAMILIES = (

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo import expr
-from hlo_disc.dynamic_hlo.expr import I32, Term, scalar
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Region
-from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, identity, monoid_region
+from hlo_disc.dynamic_hlo.ops import expr
+from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
+from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.gather import make_take
 from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 
 Axes = int | Sequence[int] | None

@@ -8,10 +8,10 @@ from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.decode import ints
-from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers import elementwise
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.handlers.views import make_broadcast
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.elements import ONE
+from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.stablehlo.decode import ints
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 _OPS = (

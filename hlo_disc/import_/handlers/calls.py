@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
+from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ParseError
-from hlo_disc.import_.decode import text
-from hlo_disc.import_.handlers import elementwise, library, random, sort, windows
+from hlo_disc.import_.handlers import elementwise, library, random, sort
+from hlo_disc.import_.handlers.reductions import windows
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand, Symbolic
+from hlo_disc.import_.sizes.shapes import Operand, Symbolic
+from hlo_disc.import_.stablehlo.decode import text
 from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 # The custom call that a size becomes.
 SIZE = "hlo_disc.size"

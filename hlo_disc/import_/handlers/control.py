@@ -13,12 +13,12 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, with_captures
 from hlo_disc.errors import ShapeError
-from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic, Token
+from hlo_disc.import_.sizes.shapes import TOKEN, Bundle, Operand, Symbolic, Token
+from hlo_disc.import_.stablehlo.decode import integer
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 _I32 = np.dtype(np.int32)

@@ -9,12 +9,12 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width, dtype_class, element_type, is_float, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.orders import total_order
-from hlo_disc.import_.decode import enumerator, integer
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.shapes import Operand, compare_type
+from hlo_disc.import_.sizes.shapes import Operand, compare_type
+from hlo_disc.import_.stablehlo.decode import enumerator, integer
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 _UNARY = (

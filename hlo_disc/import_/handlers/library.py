@@ -16,16 +16,16 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.decode import flag, ints, text
-from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.config import config_of
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand, Symbolic
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand, Symbolic
+from hlo_disc.import_.stablehlo.decode import flag, ints, text
 from hlo_disc.mlir import ir, stablehlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.handlers.config import Config
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 _TYPED_FFI = 4  # the api_version of custom calls whose handlers use the XLA FFI
 # The custom call that a callback of JAX becomes.

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import A, Array, PlainMaker, where
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ops.expr import A, Array, PlainMaker, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 U32, U64, F32, F64 = map(np.dtype, (np.uint32, np.uint64, np.float32, np.float64))

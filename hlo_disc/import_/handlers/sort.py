@@ -12,16 +12,16 @@ from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.decode import integer, ints
-from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.handlers.gather import scalar_body
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_slice
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.elements import ZERO
+from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.stablehlo.decode import integer, ints
 from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 I32 = np.dtype(np.int32)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 Result = Operand | Sequence[Operand]

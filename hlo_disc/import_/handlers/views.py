@@ -10,14 +10,14 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.decode import constant, integer, ints
-from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.stablehlo.decode import constant, integer, ints
 
 if TYPE_CHECKING:
     from hlo_disc.import_.construction import Construction
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
 

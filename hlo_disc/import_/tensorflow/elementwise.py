@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.elements import ZERO, Element, Elements
 from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
 from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Bundle, Operand, Token
+from hlo_disc.import_.sizes.elements import ZERO, Element, Elements
+from hlo_disc.import_.sizes.shapes import Bundle, Operand, Token
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
 from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 Formula = Callable[..., Array]
 
@@ -61,7 +61,7 @@ def chlo(name: str) -> Formula:
 @functools.lru_cache(64)
 def _scalar_graph(name: str, element: str, count: int) -> Any:
     """The DHLO graph of a CHLO op on scalars."""
-    from hlo_disc.import_.module import read_module
+    from hlo_disc.import_.stablehlo.module import read_module
 
     scalars = ", ".join([f"tensor<{element}>"] * count)
     arguments = ", ".join(f"%{i}: tensor<{element}>" for i in range(count))

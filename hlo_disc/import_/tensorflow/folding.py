@@ -12,12 +12,12 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.elements import Element, Elements
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
+from hlo_disc.import_.sizes.elements import Element, Elements
+from hlo_disc.import_.sizes.shapes import LIMIT, Operand, Symbolic
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 # Those whose result may be another number than integers of any length give.
 _MAY_WRAP = frozenset(f"tf.{name}" for name in ("AddV2", "Add", "Sub", "Mul", "Neg", "Square", "Prod", "Sum", "Cast"))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers.arrays import Array
-from hlo_disc.import_.shapes import Bundle
+from hlo_disc.import_.sizes.elements import ONE
+from hlo_disc.import_.sizes.shapes import Bundle
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 
 class BroadcastAxes(Bundle):

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.formulas.arithmetic import log_softmax, softmax
 from hlo_disc.import_.formulas.windows import Pool
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, together
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 
 def _widely(function: Any) -> Handler:

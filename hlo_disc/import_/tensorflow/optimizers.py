@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.expr import where
+from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.import_.handlers.arrays import Array, array
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 # A rule is given the op, for its attributes, and the operands.
 Rule = Callable[..., Sequence[Array]]

@@ -12,13 +12,13 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
-from hlo_disc.import_.decode import UnsupportedTypeError
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.module import read_block
-from hlo_disc.import_.names import Inputs
-from hlo_disc.import_.policy import Origin, StaticShapes
-from hlo_disc.import_.reader import Reader
-from hlo_disc.import_.symbols import Input, select_specs
+from hlo_disc.import_.sizes.symbols import Input, select_specs
+from hlo_disc.import_.stablehlo.decode import UnsupportedTypeError
+from hlo_disc.import_.stablehlo.module import read_block
+from hlo_disc.import_.stablehlo.names import Inputs
+from hlo_disc.import_.stablehlo.policy import Origin, StaticShapes
+from hlo_disc.import_.stablehlo.reader import Reader
 from hlo_disc.import_.tensorflow.program import Program, TensorType
 from hlo_disc.import_.tensorflow.refused import REASONS
 

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.builder import make_region
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
+from hlo_disc.dynamic_hlo.ops.expr import I64, where
+from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.elements import ONE, ZERO, Elements
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.sizes.elements import ONE, ZERO, Elements
+from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
-from hlo_disc.import_.tensorflow.indexing import take_along
+from hlo_disc.import_.tensorflow.indexing.indexing import take_along
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.reader import Reader
+    from hlo_disc.import_.stablehlo.reader import Reader
 
 # Elements of these are summed in f32 and rounded once.
 _NARROW = 4

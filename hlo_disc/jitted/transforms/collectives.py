@@ -25,8 +25,8 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.jitted.fallback import SPREAD
 from hlo_disc.jitted.flat import FlatFunction, placed
 from hlo_disc.jitted.transforms import primitives
-from hlo_disc.trace import active
-from hlo_disc.values import Leaf
+from hlo_disc.tracing.trace import active
+from hlo_disc.tracing.values import Leaf
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr

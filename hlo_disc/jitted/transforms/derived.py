@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from hlo_disc.dynamic_hlo.passes.partition import SEED
-from hlo_disc.signature import parse_dims
+from hlo_disc.tracing.signature import parse_dims
 
 if TYPE_CHECKING:
     from jax.core import ShapedArray

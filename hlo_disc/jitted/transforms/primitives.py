@@ -24,6 +24,7 @@ from jax._src.core import Primitive, jaxpr_as_fun
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 
+from hlo_disc.compiled.program import dtype_named
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.jitted.fallback import SPREAD
@@ -31,9 +32,8 @@ from hlo_disc.jitted.flat import FlatFunction, placed
 from hlo_disc.jitted.programs import Compiled
 from hlo_disc.jitted.transforms import derived
 from hlo_disc.jitted.transforms.derived import Axes, Mask, has_derivative
-from hlo_disc.program import dtype_named
 from hlo_disc.ral.contexts.jax import call_in_jit, platform_of, weakly_typed
-from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
+from hlo_disc.tracing.values import Leaf, Result, as_array, describe, given, taken
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr

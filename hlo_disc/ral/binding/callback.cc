@@ -5,8 +5,8 @@
 #include <string>
 
 #include "interpreter.h"
-#include "library.h"
-#include "numpy_api.h"
+#include "library/library.h"
+#include "tensors/numpy_api.h"
 
 namespace ral {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "xla_ffi.h"
+#include "library/xla_ffi.h"
 
 namespace ral {
 

@@ -1,9 +1,9 @@
 #include "executable.h"
 
-#include "device_call.h"
+#include "gpu/device_call.h"
 #include "interpreter.h"
-#include "library.h"
-#include "tensor.h"
+#include "library/library.h"
+#include "tensors/tensor.h"
 
 namespace ral {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "call.h"
 #include "packs.h"
-#include "program.h"
+#include "program/call.h"
+#include "program/program.h"
 
 namespace ral {
 

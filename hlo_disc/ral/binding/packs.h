@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "packed.h"
+#include "program/packed.h"
 
 namespace ral {
 

@@ -17,16 +17,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "call.h"
-#include "code.h"
 #include "cpu.h"
-#include "device_call.h"
 #include "digest.h"
-#include "library.h"
-#include "pool.h"
-#include "program.h"
-#include "symbols.h"
-#include "tasks.h"
+#include "gpu/device_call.h"
+#include "library/library.h"
+#include "link/code.h"
+#include "link/symbols.h"
+#include "program/call.h"
+#include "program/program.h"
+#include "threads/pool.h"
+#include "threads/tasks.h"
 
 namespace ral {
 namespace {

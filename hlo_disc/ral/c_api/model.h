@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "hlo_disc.h"
-#include "xla_ffi.h"
+#include "library/xla_ffi.h"
 
 // ELF's number of the machine that is compiled for.
 #if defined(__x86_64__)

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "pool.h"
-#include "signals.h"
+#include "threads/pool.h"
+#include "threads/signals.h"
 
 namespace ral {
 namespace {

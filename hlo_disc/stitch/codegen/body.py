@@ -16,13 +16,13 @@ from hlo_disc.dynamic_hlo.ir.dtypes import is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import convert, from_memory, to_memory
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values import complex_values as pairs
+from hlo_disc.stitch.codegen.values.elements import convert, from_memory, to_memory
+from hlo_disc.stitch.codegen.values.elementwise import ELEMENTWISE
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.codegen.views import view
 from hlo_disc.stitch.codegen.windows import reduce_window
 

@@ -20,7 +20,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.kernel_ops import CHECKED, UNPREDICTABLE, KernelName
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 from hlo_disc.stitch.codegen.lanes import Lanes, SimdLanes
-from hlo_disc.stitch.codegen.val import ForLoop, OpenScope, Scalar, Val, signed
+from hlo_disc.stitch.codegen.values.val import ForLoop, OpenScope, Scalar, Val, signed
 
 if TYPE_CHECKING:
     from hlo_disc.device import Team

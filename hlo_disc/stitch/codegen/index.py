@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 
 @dataclass(frozen=True)

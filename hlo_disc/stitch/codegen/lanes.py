@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.kernel_ops import Compress
 from hlo_disc.mlir import arith, ir, memref, vector
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.build import Builder

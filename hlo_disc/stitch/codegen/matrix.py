@@ -8,7 +8,7 @@ from __future__ import annotations
 from hlo_disc.kernel_ops import Extension, TileAction
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 
 def apply(b: Builder, op: Extension, *operands: Val) -> Val:

@@ -18,7 +18,7 @@ from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, REGISTERS
 from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.threads import ThreadLanes
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.val import Val
 
 
 class ModuleBuilder:

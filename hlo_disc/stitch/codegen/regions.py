@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.elementwise import ELEMENTWISE
+from hlo_disc.stitch.codegen.values.val import Val
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.body import Body

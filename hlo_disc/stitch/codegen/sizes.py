@@ -9,7 +9,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val, product
+from hlo_disc.stitch.codegen.values.val import Scalar, Val, product
 
 
 class Sizes:

@@ -21,7 +21,7 @@ from hlo_disc.kernel_ops import ALIGNMENT
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
 from hlo_disc.stitch.codegen.multiples import Multiples
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.build import Builder

@@ -17,9 +17,9 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.index import ZERO, Index
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values import complex_values as pairs
+from hlo_disc.stitch.codegen.values.val import Val
 from hlo_disc.stitch.codegen.windows import select_windows, window_scatter
 
 if TYPE_CHECKING:

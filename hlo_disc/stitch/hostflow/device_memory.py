@@ -9,7 +9,7 @@ from __future__ import annotations
 from hlo_disc.abi import READ, WRITE
 from hlo_disc.mlir import ir, memref
 from hlo_disc.stitch.codegen.lanes import SimdLanes
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.val import Val
 
 
 class DeviceMemory(SimdLanes):

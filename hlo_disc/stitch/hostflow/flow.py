@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.abi import ALIGNMENT, ASKED_BITS, BEYOND_MEMORY, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
+from hlo_disc.compiled.program import GuardRow, LibraryCall, PackRow
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.shapes import has_products
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
-from hlo_disc.program import GuardRow, LibraryCall, PackRow
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.device_memory import DeviceMemory

@@ -14,7 +14,7 @@ from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
 from hlo_disc.stitch.schedule import CONTROL, HOST

@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.hostflow.memory import Slot
 

@@ -24,12 +24,12 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops import indexing
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
 from hlo_disc.dynamic_hlo.ops.axes import WINDOW, WINDOWS, AxisRule
-from hlo_disc.dynamic_hlo.ops.elementwise import infer_elementwise
+from hlo_disc.dynamic_hlo.ops.families import indexing
+from hlo_disc.dynamic_hlo.ops.families.elementwise import infer_elementwise
+from hlo_disc.dynamic_hlo.ops.families.reductions import Combiner, scattered, selected
 from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
-from hlo_disc.dynamic_hlo.ops.reductions import Combiner, scattered, selected
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.ops.table import DIM, DIMS, INTS, TEXT, register
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth

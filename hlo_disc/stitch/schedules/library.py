@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.abi import LIBRARY_CALL
+from hlo_disc.compiled.program import Alias, Attribute, BufferType, LibraryCall
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
+from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, ir, memref
-from hlo_disc.program import Alias, Attribute, BufferType, LibraryCall
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from xla_results import keep_xla_results
+from comparison.xla_results import keep_xla_results
 
 keep_xla_results(Path("build/xla").absolute())
 

@@ -12,7 +12,7 @@ from unittest import mock
 import jax
 
 import hlo_disc
-from hlo_disc.import_ import size_questions
+from hlo_disc.import_.jax_edge import size_questions
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")
 _OURS = os.path.join(os.path.dirname(hlo_disc.__file__), "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from programs import Arg, argument, fill
+from cases.programs import Arg, argument, fill
 
 _WIDE = ("float64", "int64", "uint64", "complex128")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from accuracy import QUICK
+from comparison.accuracy import QUICK
 
 import hlo_disc
 from hlo_disc.conformance.checks import mismatch

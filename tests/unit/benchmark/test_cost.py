@@ -11,7 +11,7 @@ from jax import lax
 from hlo_disc import sources
 from hlo_disc.benchmark.cost import Work, work
 from hlo_disc.dynamic_hlo.passes.simplify import simplify
-from hlo_disc.limits import Limits
+from hlo_disc.profile.limits import Limits
 
 
 def counted(fn, specs, *shapes) -> Work:

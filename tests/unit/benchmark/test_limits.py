@@ -9,9 +9,9 @@ import platform
 import numpy as np
 import pytest
 
-from hlo_disc import limits
 from hlo_disc.errors import DeviceError
-from hlo_disc.limits import Limits, x86_loops
+from hlo_disc.profile import limits, x86_loops
+from hlo_disc.profile.limits import Limits
 
 MADE_UP = Limits(100.0, 800.0, {1 << 20: 50.0, 1 << 22: 10.0}, {1 << 20: 20.0, 1 << 22: 12.0})
 

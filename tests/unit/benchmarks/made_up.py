@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import page
-from benchmarks.peers.results import (
+from benchmarks.peers.report import page
+from benchmarks.peers.report.results import (
     FORMAT,
     REFERENCE,
     Accuracy,

@@ -10,7 +10,7 @@ from benchmarks.peers import harness, load
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import PeerError
 from benchmarks.program import STREAM, programs
-from hlo_disc import limits
+from hlo_disc.profile import limits
 
 (ADD_ONE,) = (program for program in programs() if program.name == "x + 1")
 LIMITS = limits.Limits(1e11, 2e11, {1 << 20: 1e10}, {1 << 20: 1e10})

@@ -10,8 +10,18 @@ import made_up
 import pytest
 from rich.console import Console
 
-from benchmarks.peers import compare, page, results, tables
-from benchmarks.peers.results import Accuracy, Compile, Entry, Program, Results, Shape, Stream, StreamTime, Timing
+from benchmarks.peers.report import compare, page, results, tables
+from benchmarks.peers.report.results import (
+    Accuracy,
+    Compile,
+    Entry,
+    Program,
+    Results,
+    Shape,
+    Stream,
+    StreamTime,
+    Timing,
+)
 
 OURS, TORCH = made_up.OURS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
 from hlo_disc.stitch.fusion.fuse import fuse
 from hlo_disc.stitch.prepare.normalise import normalise

@@ -9,7 +9,7 @@ from jax import export
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.import_.size_questions import Again, Answers, answering
+from hlo_disc.import_.jax_edge.size_questions import Again, Answers, answering
 
 
 def sizes(text: str, **call: int):

@@ -14,7 +14,7 @@ from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.import_.jax import from_jax
-from hlo_disc.values import Leaf
+from hlo_disc.tracing.values import Leaf
 
 F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
 X = Spec("(b, s)", F32)

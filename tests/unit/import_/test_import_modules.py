@@ -10,9 +10,9 @@ from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ShapeError
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.policy import JAX
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.policy import JAX
+from hlo_disc.import_.stablehlo.source import load_module
 
 MODULES = Path(__file__).parents[4] / "shared" / "modules"
 pytestmark = pytest.mark.skipif(not MODULES.is_dir(), reason=f"there is no {MODULES}")

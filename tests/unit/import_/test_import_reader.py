@@ -13,10 +13,10 @@ from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, ParseError, ShapeError, UnsupportedOpError
-from hlo_disc.import_.elements import Elements
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.policy import JAX
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.sizes.elements import Elements
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.policy import JAX
+from hlo_disc.import_.stablehlo.source import load_module
 
 B, S = Dim.symbol("b"), Dim.symbol("s")
 X = "%x: tensor<?x?xf32>"

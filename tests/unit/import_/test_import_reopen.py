@@ -10,8 +10,8 @@ from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, ShapeError
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.source import load_module
 
 F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
 B, S = 3, 77  # sizes that occur nowhere else

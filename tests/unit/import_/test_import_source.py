@@ -13,8 +13,8 @@ from jax import export
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.errors import ParseError
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.source import load_module
 
 TEXT = """\
 module @double {
@@ -112,7 +112,7 @@ def test_truncated_anywhere():
     code = """
 import sys
 from hlo_disc.errors import ParseError
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.source import load_module
 for data in map(bytes.fromhex, sys.stdin.read().split()):
     for end in range(0, len(data), 3):
         try:

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import hlo_disc.import_
-from hlo_disc.import_.jax_names import READ, REPLACED, Name, check
+from hlo_disc.import_.jax_edge.jax_names import READ, REPLACED, Name, check
 
 FOLDER = Path(hlo_disc.import_.__file__).parent
 NOW = jax.__version_info__
@@ -110,7 +110,7 @@ def positional(function):
     return least, most
 
 import hlo_disc.import_.jax
-from hlo_disc.import_ import size_functions, size_questions
+from hlo_disc.import_.jax_edge import size_functions, size_questions
 before = names()
 size_questions._install()
 size_functions._install()
@@ -141,6 +141,11 @@ def test_what_is_replaced_has_a_row_and_is_called_alike():
     assert unlike == []
 
 
+def test_what_is_replaced_has_a_reason_and_a_test():
+    tests = Path(__file__).parents[2]
+    assert [row.name for row in REPLACED if not (row.why and (tests / row.test).is_file())] == []
+
+
 def read_by(path: Path) -> set[str]:
     """What a file reads of the modules inside JAX that it imports; annotations are only texts."""
     tree, modules = ast.parse(path.read_text()), {}
@@ -158,7 +163,7 @@ def read_by(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER)))
 def test_what_is_read_has_a_row(path):
     rows = {row.name for row in (*REPLACED, *READ)}
     assert {
@@ -167,6 +172,6 @@ def test_what_is_read_has_a_row(path):
 
 
 def test_every_row_of_what_is_read_is_read():
-    text = "".join(path.read_text() for path in FOLDER.glob("*.py") if path.stem != "jax_names")
+    text = "".join(path.read_text() for path in FOLDER.rglob("*.py") if path.stem != "jax_names")
     unused = {row.name for row in READ if row.name.split(".")[-1].removesuffix("_p").removesuffix("_impl") not in text}
     assert unused == set()

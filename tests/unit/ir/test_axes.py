@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dhlo import make_graph, shape
+from graphs.dhlo import make_graph, shape
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, Elsewhere, First, Link, Order, Repeated, Same

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice, live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph

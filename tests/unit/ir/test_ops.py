@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from depth import examples
-from dhlo import make_graph, sample, shape
+from graphs.dhlo import make_graph, sample, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax

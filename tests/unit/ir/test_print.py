@@ -5,14 +5,14 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from by_xla import run_stablehlo
+from comparison.by_xla import run_stablehlo
+from comparison.differential import bands, wrong
 from depth import examples
-from dhlo import make_graph, sample, shape
-from differential import bands, wrong
+from graphs.dhlo import make_graph, sample, shape
+from graphs.random_graphs import graphs
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from op_rows import ROWS
-from random_graphs import graphs
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
@@ -24,7 +24,7 @@ from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.module import read_module
+from hlo_disc.import_.stablehlo.module import read_module
 
 F32, I32, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
 

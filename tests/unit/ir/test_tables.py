@@ -9,21 +9,21 @@ import pytest
 
 OP = "from hlo_disc.dynamic_hlo.ops import table; table.OPS['frob'] = table.OPS['{}']; "
 CHANGES = {
-    "an op without code": (OP.format("tanh") + "import hlo_disc.stitch.codegen.elementwise", "frob"),
+    "an op without code": (OP.format("tanh") + "import hlo_disc.stitch.codegen.values.elementwise", "frob"),
     "an op that is not imported": (OP.format("tanh") + "import hlo_disc.import_.handlers", "stablehlo.frob"),
     "an op that is not printed": (OP.format("slice") + "import hlo_disc.dynamic_hlo.print.stablehlo", "frob"),
     "a reduction without code": (
         "from hlo_disc.dynamic_hlo.ops import table; table.REDUCERS['frob'] = 'add'; "
-        "import hlo_disc.stitch.codegen.elementwise",
+        "import hlo_disc.stitch.codegen.values.elementwise",
         "frob",
     ),
     "a reduction without a reference": (
-        "from hlo_disc.dynamic_hlo.ops import reductions; del reductions.UFUNCS['xor']; "
+        "from hlo_disc.dynamic_hlo.ops.families import reductions; del reductions.UFUNCS['xor']; "
         "import hlo_disc.dynamic_hlo.ops.table",
         "xor",
     ),
     "a comparison without a reference": (
-        "from hlo_disc.dynamic_hlo.ops import elementwise; del elementwise.COMPARE['LT']; "
+        "from hlo_disc.dynamic_hlo.ops.families import elementwise; del elementwise.COMPARE['LT']; "
         "import hlo_disc.dynamic_hlo.ops.table",
         "LT",
     ),

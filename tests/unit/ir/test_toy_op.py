@@ -10,14 +10,14 @@ import pytest
 
 import hlo_disc
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.elementwise import infer_elementwise, rounded
+from hlo_disc.dynamic_hlo.ops.families.elementwise import infer_elementwise, rounded
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.ops.table import OPS, register
 from hlo_disc.import_.handlers.calls import CUSTOM_CALLS
 from hlo_disc.mlir import math
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.elementwise import ELEMENTWISE
+from hlo_disc.stitch.codegen.values.val import Val
 
 PROGRAM = """
 func.func public @main(%x: tensor<?x?xTYPE>, %y: tensor<?x?xTYPE>) -> tensor<?xTYPE> {

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
 import hlo_disc
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
@@ -23,7 +23,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.import_.handlers.calls import CUSTOM_CALLS
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.index import Index
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.val import Val
 from hlo_disc.stitch.codegen.views import VIEWS
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.group import Group

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from dhlo import make_graph, shape
+from graphs.dhlo import make_graph, shape
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder

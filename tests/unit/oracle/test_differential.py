@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from dhlo import make_graph
-from differential import Band, bands, inputs, wrong
+from comparison.differential import Band, bands, inputs, wrong
+from graphs.dhlo import make_graph
+from graphs.random_graphs import graphs
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from random_graphs import graphs
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value

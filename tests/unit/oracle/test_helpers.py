@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-HELPERS = sorted(path.stem for path in (Path(__file__).parents[2] / "oracle").glob("*.py"))
+ORACLE = Path(__file__).parents[2] / "oracle"
+HELPERS = sorted(
+    ".".join(path.relative_to(ORACLE).with_suffix("").parts)
+    for path in [*ORACLE.glob("*.py"), *ORACLE.glob("*/*.py")]
+    if path.stem not in ("__init__", "__main__")
+)
 
 
 @pytest.mark.parametrize("name", HELPERS)

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dhlo import make_graph, sample, shape
+from graphs.dhlo import make_graph, sample, shape
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_region, scalar_region
+from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region, scalar_region
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.passes.alike import ALIKE, ALIKE_RULES, alike
-from hlo_disc.dynamic_hlo.passes.equal import equal
-from hlo_disc.dynamic_hlo.passes.rewrite import rewrite
+from hlo_disc.dynamic_hlo.passes.rules.equal import equal
+from hlo_disc.dynamic_hlo.passes.rules.rewrite import rewrite
 
 F32, C64 = np.dtype(np.float32), np.dtype(np.complex64)
 Build = Callable[..., Value]

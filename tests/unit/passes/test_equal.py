@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
-from hlo_disc.dynamic_hlo.passes.equal import equal
+from hlo_disc.dynamic_hlo.passes.rules.equal import equal
 
 F32 = np.dtype(np.float32)
 

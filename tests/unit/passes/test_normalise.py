@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dhlo import make_graph, sample
+from graphs.dhlo import make_graph, sample
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from depth import examples
-from dhlo import make_graph, sample, shape
+from graphs.dhlo import make_graph, sample, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +18,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
-from hlo_disc.dynamic_hlo.passes.rewrite import cse, dce, rewrite
-from hlo_disc.dynamic_hlo.passes.rules_math import widens
+from hlo_disc.dynamic_hlo.passes.rules.rewrite import cse, dce, rewrite
+from hlo_disc.dynamic_hlo.passes.rules.rules_math import widens
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts

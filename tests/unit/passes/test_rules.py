@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.alike import ALIKE
-from hlo_disc.dynamic_hlo.passes.rewrite import rewrite
-from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, make, rule
+from hlo_disc.dynamic_hlo.passes.rules.rewrite import rewrite
+from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 

@@ -9,11 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import ral_programs as programs
+from cases import ral_programs as programs
 
 from hlo_disc.abi import ALIGNMENT
+from hlo_disc.compiled.program import InputRow, OutputRow, PackRow
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
-from hlo_disc.program import InputRow, OutputRow, PackRow
 from hlo_disc.ral import digest, fail_next_allocation, kept_bytes, live_bytes, pack, trim, watch
 
 pytestmark = pytest.mark.usefixtures("no_leak")

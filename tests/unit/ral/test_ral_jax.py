@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import ral_programs as programs
+from cases import ral_programs as programs
 
 import hlo_disc
 from hlo_disc.abi import ALIGNMENT

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import ral_programs as programs
+from cases import ral_programs as programs
 from forked import holds_in_child
 
 from hlo_disc.errors import ShapeError
@@ -102,7 +102,8 @@ def test_calls_work_after_the_pool_has_ended_and_the_interpreter_exits_cleanly(p
     if pytestconfig.getoption("--native"):
         pytest.skip("the child would load the installed native module")
     code = """
-import numpy as np, ral_programs, hlo_disc.ral as ral
+import numpy as np, hlo_disc.ral as ral
+from cases import ral_programs
 exe = ral_programs.add_one(scratch=64, threads=3)
 x = np.arange(1000, dtype=np.float32)
 exe(x)

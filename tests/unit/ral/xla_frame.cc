@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "xla_ffi.h"
+#include "library/xla_ffi.h"
 
 struct XLA_FFI_Error {
   XLA_FFI_Error_Code code;

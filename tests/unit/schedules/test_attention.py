@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dhlo import make_graph, sample
-from fence import called_with_fenced
-from kernel_runner import KIND, levels
+from graphs.dhlo import make_graph, sample
+from hand_written.fence import called_with_fenced
+from hand_written.kernel_runner import KIND, levels
 from stages import stitched
 from test_tile import dot, launches, run, spread
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dhlo import make_graph
+from graphs.dhlo import make_graph
 
 import hlo_disc
 from hlo_disc.dynamic_hlo.sizes.dim import Dim

@@ -14,8 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph
-from kernel_runner import KIND, levels
+from graphs.dhlo import make_graph
+from hand_written.kernel_runner import KIND, levels
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.dtypes import (

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from by_xla import run_stablehlo
+from comparison.by_xla import run_stablehlo
 from depth import examples
-from dhlo import make_graph, shape
-from fence import fenced
 from forked import holds_in_child
+from graphs.dhlo import make_graph, shape
+from graphs.layouts import Layout, layouts
+from hand_written.fence import fenced
+from hand_written.kernel_runner import KIND, levels
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from jax import lax
-from kernel_runner import KIND, levels
-from layouts import Layout, layouts
 
 import hlo_disc
 from hlo_disc import pipeline

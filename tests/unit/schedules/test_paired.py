@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, sample
+from graphs.dhlo import make_graph, sample
+from hand_written.kernel_runner import levels
 from jax import lax
-from kernel_runner import levels
 from stages import stitched
 from test_tile import dot
 

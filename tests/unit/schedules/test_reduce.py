@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from by_xla import run_stablehlo
-from dhlo import make_graph, shape
-from graph_cases import GraphCases, constant
-from kernel_runner import levels
+from comparison.by_xla import run_stablehlo
+from graphs.dhlo import make_graph, shape
+from graphs.graph_cases import GraphCases, constant
+from hand_written.kernel_runner import levels
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops import reference
@@ -17,8 +17,8 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.import_.module import read_module
-from hlo_disc.import_.source import load_module
+from hlo_disc.import_.stablehlo.module import read_module
+from hlo_disc.import_.stablehlo.source import load_module
 
 F32, I32, U8, BOOL = (np.dtype(t) for t in ("float32", "int32", "uint8", "bool"))
 # (a, b, c): sizes 0 and 1, primes, around the vector widths, few columns, and some that blocks share, of which the

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from by_xla import run_stablehlo
-from dhlo import make_graph
-from fence import fenced
+from comparison.by_xla import run_stablehlo
+from graphs.dhlo import make_graph
+from hand_written.fence import fenced
+from hand_written.kernel_runner import KIND, levels
 from jax import lax
-from kernel_runner import KIND, levels
 
 import hlo_disc
 from hlo_disc import pipeline

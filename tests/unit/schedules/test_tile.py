@@ -12,11 +12,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from depth import examples
-from dhlo import make_graph, sample, shape
-from fence import called_with_fenced
+from graphs.dhlo import make_graph, sample, shape
+from hand_written.fence import called_with_fenced
+from hand_written.kernel_runner import CPU, KIND, levels
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_runner import CPU, KIND, levels
 from stages import stitched
 
 import hlo_disc

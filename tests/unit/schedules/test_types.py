@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, shape
+from graphs.dhlo import make_graph, shape
 from test_elementwise import TYPES, compiled, line
 
 import hlo_disc

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from dims import OPS, build, compute, texts, trees, values_of_symbols
+from graphs.dims import OPS, build, compute, texts, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

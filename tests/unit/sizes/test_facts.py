@@ -6,7 +6,7 @@ import re
 
 import pytest
 from depth import examples
-from dims import build, compute, trees, values_of_symbols
+from graphs.dims import build, compute, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 import hlo_disc
 from hlo_disc import ral, sources
 from hlo_disc.cli import main
+from hlo_disc.compiled.program import Program
+from hlo_disc.compiled.saved import read
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.executable import runs_here
 from hlo_disc.options import Options
-from hlo_disc.program import Program
-from hlo_disc.saved import read
 from hlo_disc.targets import registry
 from hlo_disc.targets.cpu import aarch64
 

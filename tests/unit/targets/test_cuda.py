@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
-import kernel_runner as kernels
 import numpy as np
 import ptxas
 import pytest
-from gpu_programs import ROW_PROGRAMS, function_kernel
+from cases.gpu_programs import ROW_PROGRAMS, function_kernel
+from graphs.random_graphs import single_ops
+from hand_written import kernel_runner as kernels
 from hypothesis import HealthCheck, given, settings
 from op_rows import ON_THE_CPU_ONLY, ROWS
 from ptxas import assembled, needs_ptxas
-from random_graphs import single_ops
 
 import hlo_disc
 from hlo_disc import Options, pipeline

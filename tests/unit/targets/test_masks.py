@@ -5,9 +5,9 @@ Code generation is given to forget such masks when it divides them between regis
 
 from __future__ import annotations
 
-import kernel_runner as kernels
 import numpy as np
 import pytest
+from hand_written import kernel_runner as kernels
 
 CHOSEN = {
     "in the first register": [3, 4],

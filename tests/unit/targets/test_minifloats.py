@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import kernel_runner as kernels
 import ml_dtypes
 import numpy as np
 import pytest
+from hand_written import kernel_runner as kernels
 
 from hlo_disc.targets.translate.types import MINI_FLOATS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-import kernel_runner as kernels
 import pytest
+from hand_written import kernel_runner as kernels
 
 from hlo_disc import ral
 from hlo_disc.errors import CompileError

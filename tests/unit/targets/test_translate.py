@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import kernel_runner as kernels
 import ml_dtypes
 import numpy as np
 import pytest
+from hand_written import kernel_runner as kernels
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError

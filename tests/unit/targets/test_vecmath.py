@@ -6,10 +6,10 @@ import decimal
 import functools
 import math
 
-import kernel_runner as kernels
 import numpy as np
 import pytest
-from ulps import DTYPES, REFERENCES, SPECIAL, exact_of, numbers_of_all_sizes, ulps
+from comparison.ulps import DTYPES, REFERENCES, SPECIAL, exact_of, numbers_of_all_sizes, ulps
+from hand_written import kernel_runner as kernels
 
 from hlo_disc.targets.math.vecmath import FUNCTIONS, ULP_BOUNDS
 

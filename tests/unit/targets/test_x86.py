@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 
-import kernel_runner as kernels
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from hand_written import kernel_runner as kernels
 
 from hlo_disc import ral
 from hlo_disc.errors import ArgumentError, CompileError, FormatError

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import Array
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, all_ops, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ops.expr import Array
 from hlo_disc.dynamic_hlo.passes.complex import products as complex_products
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import FORMULAS, Complex, multiply

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import Array, where
+from hlo_disc.dynamic_hlo.ops.expr import Array, where
 from hlo_disc.dynamic_hlo.passes.complex.reals import (
     clamp,
     copysign,

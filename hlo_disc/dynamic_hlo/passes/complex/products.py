@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import Array, PlainMaker
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
+from hlo_disc.dynamic_hlo.ops.expr import Array, PlainMaker
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import Complex, multiply
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product

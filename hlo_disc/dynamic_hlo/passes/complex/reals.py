@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import Array, PlainMaker
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.expr import Array, PlainMaker
 
 _EXPONENT = 52  # bits of a double below its exponent
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hlo_disc.import_.aten.rows import control
+from hlo_disc.import_.aten.rows import control, prims, random
 from hlo_disc.import_.aten.rows.axes import reductions, scans, sorting, strides, views
 from hlo_disc.import_.aten.rows.indexing import bags, chosen, gathers, scatters, searches, segments
 from hlo_disc.import_.aten.rows.matrices import attention, distances, fourier, linalg, products
-from hlo_disc.import_.aten.rows.numbers import bessel, complexes, elementwise, polynomials, prims, random, special
+from hlo_disc.import_.aten.rows.numbers import bessel, complexes, elementwise, polynomials, special
 from hlo_disc.import_.aten.rows.windows import (
     antialias,
     convolutions,

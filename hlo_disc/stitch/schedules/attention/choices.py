@@ -23,10 +23,10 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import to_memory
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.elements import to_memory
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided

@@ -18,11 +18,11 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import keeps_more, settle
-from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.elements import keeps_more, settle
+from hlo_disc.stitch.codegen.values.elementwise import MONOIDS
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.attention_pattern import Scores
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.dot.product import Product

@@ -19,10 +19,10 @@ from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import convert, settle
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.elements import convert, settle
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.codegen.views import regrouped
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.dot.product import Product

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.mlir import func, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided, row_major
 from hlo_disc.stitch.schedules.dot.product import Product

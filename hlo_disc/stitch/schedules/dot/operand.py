@@ -10,8 +10,8 @@ import numpy as np
 
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import convert, from_memory
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.elements import convert, from_memory
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 Call = Callable[..., None]
 # A row, or a column, and a k.

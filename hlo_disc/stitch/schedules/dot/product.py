@@ -19,7 +19,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, UnsupportedOpError
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar
+from hlo_disc.stitch.codegen.values.val import Scalar
 from hlo_disc.stitch.fusion.collapse import collapse_around
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided, composes, strided

@@ -22,7 +22,7 @@ from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Place
 from hlo_disc.stitch.fusion.space import Access, Pass
 from hlo_disc.stitch.schedules.row.reducers import Reducer, reducer

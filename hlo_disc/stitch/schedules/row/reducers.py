@@ -16,15 +16,15 @@ from collections.abc import Sequence
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
-from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, selects
-from hlo_disc.dynamic_hlo.ops.reductions import combined
+from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, commutes, selects
+from hlo_disc.dynamic_hlo.ops.families.reductions import combined
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import settle
-from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.codegen.regions import inline
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.elements import settle
+from hlo_disc.stitch.codegen.values.elementwise import MONOIDS
+from hlo_disc.stitch.codegen.values.val import Val
 
 
 def reducer(op: Op, lanes_on_rows: bool, sliced: bool) -> Reducer:

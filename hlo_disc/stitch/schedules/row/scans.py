@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
-from hlo_disc.dynamic_hlo.ops.reductions import combined
+from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_kind
+from hlo_disc.dynamic_hlo.ops.families.reductions import combined
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.regions import inline
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.val import Val
 
 # Steps of a block.
 BLOCK = 64

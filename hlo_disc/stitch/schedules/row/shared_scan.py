@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, make_op
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
+from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_kind
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.schedules.row.shared_reduction import of_slices, rooms

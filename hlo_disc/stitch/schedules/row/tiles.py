@@ -19,10 +19,10 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val, product
+from hlo_disc.stitch.codegen.values.elementwise import ELEMENTWISE
+from hlo_disc.stitch.codegen.values.val import Scalar, Val, product
 from hlo_disc.stitch.codegen.views import view
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel

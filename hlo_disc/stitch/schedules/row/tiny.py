@@ -20,7 +20,7 @@ from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.row.kernel import placed
 

@@ -13,7 +13,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 
 # From where to where to walk an axis.

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
+from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val, product
+from hlo_disc.stitch.codegen.values.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.scatters.axes import Axes, Places, scatter_of, update_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.kernel import each_item
 from hlo_disc.stitch.schedules.sort.merge import PARTS
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel

@@ -13,7 +13,7 @@ from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.sort.records import Records
 
 PARTS = 4

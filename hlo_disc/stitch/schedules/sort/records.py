@@ -12,9 +12,9 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import from_memory, to_memory
 from hlo_disc.stitch.codegen.regions import inline
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.values.elements import from_memory, to_memory
+from hlo_disc.stitch.codegen.values.val import Val
 from hlo_disc.stitch.schedules.sort.comparator import Comparator
 
 WORD = 64

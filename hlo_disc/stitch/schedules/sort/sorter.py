@@ -15,7 +15,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import group_kernel
 from hlo_disc.stitch.schedules.sort.merge import PARTS, merger

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import BOOL, F32
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ops.expr import BOOL, F32
 from hlo_disc.import_.formulas.arithmetic import log_softmax, softmax
 from hlo_disc.import_.handlers.arrays import Array, Axes
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.tensors import Size
-from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.arrays import Array
+from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

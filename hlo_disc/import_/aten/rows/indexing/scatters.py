@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.expr import BOOL, I64, where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ops.combiners import identity
+from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.views import bounds, place
@@ -19,8 +19,8 @@ from hlo_disc.import_.aten.rows.indexing.chosen import unmasked
 from hlo_disc.import_.aten.rows.indexing.places import Places
 from hlo_disc.import_.aten.rows.numbers.elementwise import floor_divide
 from hlo_disc.import_.aten.tensors import Operand, Size, is_just
-from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.arrays import Array, filled, iota, joined
+from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.expr import I32, I64, where
+from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places

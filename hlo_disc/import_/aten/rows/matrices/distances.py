@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.expr import F64, I64, where
+from hlo_disc.dynamic_hlo.ops.expr import F64, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import Operand, is_just

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.dynamic_hlo.expr import where
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.import_.aten.rows.axes.views import view_as_complex, view_as_real
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise, is_float, is_nan
 from hlo_disc.import_.handlers.arrays import Array

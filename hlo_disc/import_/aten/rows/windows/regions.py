@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hlo_disc.dynamic_hlo.expr import I32, I64, where
+from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.formulas.boxes import suppressed
 from hlo_disc.import_.handlers.arrays import Array, filled

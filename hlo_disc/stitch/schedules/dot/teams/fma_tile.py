@@ -14,7 +14,7 @@ import numpy as np
 
 from hlo_disc.device import Tile
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
 
 ACROSS, PATCH = 16, 4

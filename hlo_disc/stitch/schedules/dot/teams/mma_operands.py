@@ -16,7 +16,7 @@ from hlo_disc.device import Held, Mma
 from hlo_disc.kernel_ops import Parts
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.matrix import address, apply
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import at_once
 from hlo_disc.stitch.schedules.dot.teams.chunks import ROUND, Chunks
 

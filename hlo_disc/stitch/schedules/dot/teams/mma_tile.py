@@ -13,7 +13,7 @@ from hlo_disc.device import Mma, Tile
 from hlo_disc.mlir import ir, vector
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.matrix import apply
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
 from hlo_disc.stitch.schedules.dot.teams.chunks import ROUND, Chunks, Layout, turns
 from hlo_disc.stitch.schedules.dot.teams.fma_tile import FastMatrix, leave_sums

@@ -13,7 +13,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.kernel_ops import PairDot
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.matrix import apply
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
 from hlo_disc.stitch.schedules.dot.product import Axis
 from hlo_disc.stitch.schedules.dot.tiles.microkernel import CHAIN, leave_sums, sums_of_lanes

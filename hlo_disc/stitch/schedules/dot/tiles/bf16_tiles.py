@@ -18,7 +18,7 @@ from functools import partial
 from hlo_disc.kernel_ops import TileConfig, TileDot, TileLoad, TileRelease, TileStore, TileZero
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.matrix import act, address
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
 
 # Lines of a register; words of 4 bytes of a line, f32 or pairs of bf16; elements of K of a line.

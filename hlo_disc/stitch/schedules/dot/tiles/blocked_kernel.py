@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.epilogue import is_plain
 from hlo_disc.stitch.schedules.dot.operand import KAxis, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis

@@ -9,7 +9,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.operand import Operand, Rows
 from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import packed_depth, pair_inner

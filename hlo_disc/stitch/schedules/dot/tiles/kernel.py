@@ -9,7 +9,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import row_major
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue, is_plain

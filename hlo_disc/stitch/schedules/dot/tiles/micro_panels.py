@@ -13,7 +13,7 @@ from typing import Any
 
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, Operand, gather, load, matrix, routine, scalar
 
 

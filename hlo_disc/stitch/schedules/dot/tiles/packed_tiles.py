@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar
+from hlo_disc.stitch.codegen.values.val import Scalar
 from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedules.dot.operand import Operand
 from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import ROWS

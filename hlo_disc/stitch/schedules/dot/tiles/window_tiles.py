@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, Rows, k_axis, matrix, routine, scalar
 from hlo_disc.stitch.schedules.dot.product import Axis, position
 from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import packed_depth

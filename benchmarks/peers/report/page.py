@@ -1,0 +1,73 @@
+"""The results as one HTML page that asks nothing of a network: the template, and the data in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.report import compare
+from benchmarks.peers.report.results import (
+    NOISE,
+    REFERENCE,
+    Results,
+    Standing,
+    disturbed,
+    geometric_mean,
+    peer_ratio,
+    summarize,
+)
+
+TEMPLATE = Path(__file__).with_name("page.html")
+PLACE = "{{data}}"
+
+
+def write(results: Results, path: Path, against: Results | None = None) -> None:
+    """Writes the page; with other results, also what has changed since."""
+    before, _, after = TEMPLATE.read_text(encoding="utf-8").partition(PLACE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(before + _embedded(_data(results, against)) + after, encoding="utf-8")
+
+
+def _data(results: Results, against: Results | None) -> dict[str, Any]:
+    return {
+        "results": results,
+        "summaries": [_summary(results, number) for number in range(len(results["programs"]))],
+        "overall": _overall(results),
+        "disturbed": disturbed(results),
+        "noise": NOISE,
+        "reference": REFERENCE,
+        "against": against and {"made": against["made"], "changes": compare.changes(results, against)},
+    }
+
+
+def _summary(results: Results, number: int) -> dict[str, Any]:
+    found = summarize(results, results["programs"][number])._asdict()
+    return {name: _standing(value) if isinstance(value, Standing) else value for name, value in found.items()}
+
+
+def _overall(results: Results) -> list[dict[str, Any]]:
+    """Each peer over all programs of a type."""
+    found = []
+    for dtype in dict.fromkeys(program["dtype"] for program in results["programs"]):
+        programs = [program for program in results["programs"] if program["dtype"] == dtype]
+        for peer in (peer["name"] for peer in results["peers"] if not peer["ours"]):
+            ratios = [ratio for ratio in (peer_ratio(results, p, peer) for p in programs) if ratio is not None]
+            if ratios:
+                entry = {"dtype": dtype, "peer": peer, "mean": geometric_mean(ratios), "programs": len(ratios)}
+                found.append({**entry, "least": min(ratios), "greatest": max(ratios)})
+    return found
+
+
+def _standing(found: Standing) -> dict[str, Any]:
+    return {
+        "ours": found.ours and found.ours._asdict(),
+        "best": found.best and found.best._asdict(),
+        "ratio": found.ratio,
+        "reference": found.reference_ratio,
+    }
+
+
+def _embedded(data: Any) -> str:
+    """JSON that ends no script element, whatever its strings are."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

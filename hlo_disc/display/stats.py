@@ -1,0 +1,159 @@
+"""The statistics of a jitted function: compilations with reasons, calls, and calls that ran through `jax.jit`."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from hlo_disc.display.notebook import counted
+from hlo_disc.errors import FallbackWarning
+
+
+class Compilation(NamedTuple):
+    """One compilation of a jitted function.
+
+    Args:
+        reason: why there had to be one.
+        arguments: the arrays that it is for, as `"x: float32[b, 8]"`.
+        seconds: how long it took in all, tracing included.
+        stages_ms: milliseconds of each stage of the compiler.
+        asked: what the function, or JAX, asked about sizes, each with its line: other sizes may have another program.
+        of: what JAX's transformations have made of the function, as `"grad(loss)"`; `""` for itself.
+        backward: whether it is the program that makes derivatives later, of which `of` has two.
+    """
+
+    reason: str
+    arguments: tuple[str, ...]
+    seconds: float
+    stages_ms: Mapping[str, float]
+    asked: tuple[str, ...] = ()
+    of: str = ""
+    backward: bool = False
+
+    def __str__(self) -> str:
+        of = f"{self.of}{', backward' * self.backward}: " if self.of else ""
+        return f"{self.seconds:.2f} s: {of}{self.reason}"
+
+
+class Fallback(NamedTuple):
+    """Calls that run through `jax.jit`.
+
+    Args:
+        reason: why, naming the op and the source line.
+        arguments: those of the first such call, as `"float32[3]"`.
+        calls: how many.
+    """
+
+    reason: str
+    arguments: tuple[str, ...]
+    calls: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The statistics of a jitted function so far; printed, they are a summary.
+
+    Args:
+        calls: all from Python, those of `fallbacks` too.
+        records: its compilations, the oldest first.
+        fallbacks: calls that ran through `jax.jit`, by reason.
+        calls_in_jit: those that compiled functions of `jax.jit` have made of its programs.
+        backward_calls: those of programs that make derivatives later, from everywhere.
+    """
+
+    calls: int
+    records: tuple[Compilation, ...]
+    fallbacks: tuple[Fallback, ...] = ()
+    calls_in_jit: int = 0
+    backward_calls: int = 0
+
+    @property
+    def compilations(self) -> int:
+        """How many there were."""
+        return len(self.records)
+
+    @property
+    def compile_seconds(self) -> float:
+        """How long all of them took."""
+        return sum(record.seconds for record in self.records)
+
+    def summary(self) -> str:
+        """As "3 calls, 1 compilation"."""
+        in_jit = f" and {self.calls_in_jit} inside jax.jit" if self.calls_in_jit else ""
+        backward = f", {self.backward_calls} backward" if self.backward_calls else ""
+        return f"{counted(self.calls, 'call')}{in_jit}{backward}, {counted(self.compilations, 'compilation')}"
+
+    def __str__(self) -> str:
+        lines = [f"{self.summary()} in {self.compile_seconds:.2f} s"]
+        for record in self.records:
+            lines.append(f"  {record}")
+            lines += [f"    for {asked}" for asked in record.asked]
+        lines += [f"  {counted(f.calls, 'call')} through jax.jit: {f.reason}" for f in self.fallbacks]
+        return "\n".join(lines)
+
+
+class Calls(Protocol):
+    """The calls that a program has served, directly and in `jax.jit`."""
+
+    @property
+    def value(self) -> int: ...
+
+    @property
+    def in_jit(self) -> int: ...
+
+
+class FallbackCount:
+    """Why calls run through `jax.jit`, what the first one was given, and how many there were.
+
+    count: counts one more, from any thread.
+    """
+
+    __slots__ = ("reason", "arguments", "count", "_looks", "_lock")
+
+    def __init__(self, reason: str, arguments: tuple[str, ...]):
+        self.reason, self.arguments = reason, arguments
+        self.count = itertools.count().__next__  # a lock would cost more than all else that is done before the call
+        self._looks, self._lock = 0, threading.Lock()
+
+    @property
+    def calls(self) -> int:
+        """How many were counted."""
+        with self._lock:
+            looks, self._looks = self._looks, self._looks + 1
+            return self.count() - looks
+
+
+class Log:
+    """The log of a jitted function's compilations and fallbacks. It is only added to, each time by one step."""
+
+    def __init__(self) -> None:
+        self._compiled: list[tuple[Compilation, Any]] = []
+        self._fallbacks: list[FallbackCount] = []
+
+    def add(self, compilation: Compilation, count: Calls) -> None:
+        """count: of the calls that the program serves, as its `value` and `in_jit`."""
+        self._compiled.append((compilation, count))
+
+    def fall_back(self, made: FallbackCount, text: str) -> None:
+        """Calls run through `jax.jit` from now on. text: a warning, of each reason once; "" for none."""
+        if text and all(known.reason != made.reason for known in list(self._fallbacks)):
+            warnings.warn(text, FallbackWarning, stacklevel=5)
+        self._fallbacks.append(made)
+
+    def has_compiled(self) -> bool:
+        """Whether there is a program."""
+        return bool(self._compiled)
+
+    def stats(self) -> Stats:
+        compiled = list(self._compiled)
+        fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks))
+        forward = [count for compilation, count in compiled if not compilation.backward]
+        backward = [count for compilation, count in compiled if compilation.backward]
+        calls = sum(count.value for count in forward) + sum(f.calls for f in fallbacks)
+        in_jit = sum(count.in_jit for count in forward)
+        later = sum(count.value + count.in_jit for count in backward)
+        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks, in_jit, later)

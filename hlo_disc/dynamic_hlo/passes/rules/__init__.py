@@ -1,0 +1,1 @@
+"""The rewrite engine, its rules, and what they are written in."""

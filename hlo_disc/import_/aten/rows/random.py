@@ -1,0 +1,204 @@
+"""Random numbers: not eager mode's, but of the same distributions, from a seed that each call draws of its generator.
+
+The bits are those of Threefry-2x32 (Salmon, Moraes, Dror and Shaw 2011). An op has a key of its own, made of the call's
+seed and the op's number in its graph, and an element's number is the counter. So equal seeds give equal results at any
+number of threads, and shapes that differ share what they can. Other distributions are made of these by PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Shape
+from hlo_disc.dynamic_hlo.ops.expr import BOOL, F32, F64, I64, formula_region, where
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.tensors import Operand, Size
+from hlo_disc.import_.formulas.windows import numbered
+from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
+from hlo_disc.import_.handlers.random import halves, threefry, whole
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+# Of complex numbers.
+_PARTS: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): F32, np.dtype(np.complex128): F64}
+# Digits of a significand, which is all that a number in [0, 1) has.
+_DIGITS = {F64: 53, F32: 24, np.dtype(np.float16): 11, np.dtype(ml_dtypes.bfloat16): 8}
+
+
+# Bits
+
+
+def _threefry(key: tuple[Array, Array], counter: Array) -> tuple[Array, Array]:
+    """Two words for each counter of 64 bits."""
+    return threefry(key, halves(counter.cast(U64)))
+
+
+def _words(r: AtenReader, shape: Shape) -> tuple[Array, Array]:
+    """Two words of 32 bits for each element; the ops of a graph have different ones."""
+    number, seed = r.seed()
+    key = _threefry(halves(Array(r, seed)), filled(r, number, U64))
+    return _threefry(key, numbered(r, shape, len(shape)) if shape else filled(r, 0, I64))
+
+
+# Distributions
+
+
+def _unit(words: tuple[Array, Array], dtype: np.dtype) -> Array:
+    """Numbers in [0, 1): as many leading bits as the significand has."""
+    bits, width = (whole(*words), 64) if dtype == F64 else (words[0], 32)
+    return (bits >> (width - _DIGITS[dtype])).cast(dtype) * 2.0 ** -_DIGITS[dtype]
+
+
+def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
+    """By the method of Box and Muller; the parts of a complex number have half of its variance."""
+    words = _words(r, shape)
+    part = _PARTS.get(dtype, dtype)
+    wide = computed(part)
+    first, second = _unit(words, wide), _unit((words[1], words[0]), wide)
+    radius, angle = ((1 - first).log() * -2.0).sqrt(), second * (2 * math.pi)
+    made = [radius * angle.op(name) for name in ("cosine", "sine")]
+    if part == dtype:
+        return made[0].cast(dtype)
+    re, im = (x * math.sqrt(0.5) for x in made)
+    return re.emit("complex", im)
+
+
+def _rand(r: AtenReader, *_: Any, **__: Any) -> Array:
+    dtype = r.out.dtype
+    if dtype_class(dtype) != "complex":
+        return _unit(_words(r, r.out.shape), dtype)
+    part = F64 if dtype.itemsize == 16 else F32
+    re, im = (_unit(_words(r, r.out.shape), part) for _ in range(2))
+    return re.emit("complex", im)
+
+
+def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: Any) -> Array:
+    """From `low` to before `high`."""
+    unit = _rand(r)
+    return unit * (r.scalar(high, unit.dtype) - low) + low
+
+
+def _randn(r: AtenReader, *_: Any, **__: Any) -> Array:
+    return _normal(r, r.out.dtype, r.out.shape)
+
+
+def _scaled_normal(r: AtenReader, _: Any, mean: Operand = 0.0, std: Operand = 1.0, **__: Any) -> Array:
+    made = _normal(r, r.out.dtype, r.out.shape)
+    return made * std + mean
+
+
+def _integers(r: AtenReader, low: Operand, high: Operand) -> Array:
+    """From `low` to before `high`: remainders of 64 bits."""
+    span = (r.scalar(high, I64) - r.scalar(low, I64)).cast(U64)
+    offset = whole(*_words(r, r.out.shape)).op("remainder", span)
+    return (offset.cast(I64) + r.scalar(low, I64)).cast(r.out.dtype)
+
+
+def _bernoulli(r: AtenReader, x: Array, p: Operand = 0.5, **_: Any) -> Array:
+    unit = _unit(_words(r, x.shape), F32)
+    chance = p.cast(F32) if isinstance(p, Array) else p
+    return (unit < chance).cast(r.out.dtype)
+
+
+def _geometric(r: AtenReader, x: Array, p: float, **_: Any) -> Array:
+    """How often something of this chance has to be tried."""
+    unit = _unit(_words(r, x.shape), F64)
+    tries = (-unit).op("log_plus_one") / (math.log1p(-p) if p < 1 else -np.inf)
+    return (tries.op("floor") + 1).cast(r.out.dtype)
+
+
+def _dropout(r: AtenReader, x: Array, p: float, train: bool | None = True) -> list[Array]:
+    """Drop elements with probability p, and divide kept ones by the probability that they are kept."""
+    if train is False or not p:
+        return [x, r.full(True, BOOL, x.shape)]
+    kept = _unit(_words(r, x.shape), F32) >= p
+    scaled = x * (1 / (1 - p) if p < 1 else 0.0)
+    return [where(kept, scaled, r.full(0, x.dtype, x.shape)), kept]
+
+
+# Choices
+
+
+def _order(r: AtenReader, keys: Array) -> Array:
+    """The numbers of the elements of the last axis, those of large keys first."""
+    numbers = iota(r, keys.shape, keys.rank - 1, I64)
+
+    body = formula_region(r.facts, [keys.dtype, keys.dtype, I64, I64], lambda a, b, *_: [a > b])
+    return emit_all(r, "sort", [keys, numbers], dim=keys.rank - 1, stable=True, count=2, body=body)[1]
+
+
+def _randperm(r: AtenReader, _: Size, **__: Any) -> Array:
+    return _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype)
+
+
+def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: Any) -> Array:
+    """Without replacement the largest of weights over exponential numbers; else places in the running sums."""
+    wide = weights.cast(computed(weights.dtype))
+    if not replacement:
+        unit = _unit(_words(r, wide.shape), wide.dtype)
+        exponential = -(-unit).op("log_plus_one")
+        order = _order(r, wide / exponential.maximum(float(np.finfo(np.float32).tiny)))
+        return order.slice(-1, 0, r.out.shape[-1])
+    sums = wide.cumulative("add", -1)
+    last = sums.shape[-1] - 1
+    total = sums.slice(-1, last, last + 1)
+    shape = (*sums.shape[:-1], r.out.shape[-1])
+    place = _unit(_words(r, shape), wide.dtype) * total
+    passed = place.expand(-1) >= sums.expand(-2)
+    found = passed.cast(I64).sum(-1)
+    return found.minimum(last)
+
+
+def _rrelu(
+    r: AtenReader, x: Array, _: Array, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **__: Any
+) -> list[Array]:
+    """Negative numbers times something between the bounds, which is the second result."""
+    negative = x <= 0
+    if training:
+        unit = _unit(_words(r, x.shape), computed(x.dtype)).cast(x.dtype)
+        slope = unit * (upper - lower) + lower
+    else:
+        slope = r.full((lower + upper) / 2, x.dtype, x.shape)
+    noise = where(negative, slope, r.full(1, x.dtype, x.shape))
+    return [x * noise, noise]
+
+
+def _low(*bounds: str) -> Callable[..., Array]:
+    """Integers below a bound, or between two, which come first or after a tensor."""
+
+    def handle(r: AtenReader, *args: Any, **_: Any) -> Array:
+        given = dict(zip(bounds, args, strict=False))
+        return _integers(r, given.get("low", 0), given["high"])
+
+    return handle
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.rand.default": _rand,
+    "aten.rand_like.default": _rand,
+    "aten.randn.default": _randn,
+    "aten.randn_like.default": _randn,
+    "prims.uniform.default": _uniform,
+    "prims.normal.default": lambda r, shape, *, mean=0.0, std=1.0, **_: _scaled_normal(r, shape, mean, std),
+    "aten.normal_functional.default": _scaled_normal,
+    "aten.randint.default": _low("high"),
+    "aten.randint.low": _low("low", "high"),
+    "aten.randint_like.default": _low("like", "high"),
+    "aten.randint_like.low_dtype": _low("like", "low", "high"),
+    "aten.bernoulli.default": lambda r, x, **_: _bernoulli(r, x, x),
+    "aten.bernoulli.p": _bernoulli,
+    "aten.bernoulli.Tensor": _bernoulli,
+    "aten.geometric.default": _geometric,
+    "aten.native_dropout.default": _dropout,
+    "aten.randperm.default": _randperm,
+    "aten.multinomial.default": _multinomial,
+    "aten.rrelu_with_noise_functional.default": _rrelu,
+}

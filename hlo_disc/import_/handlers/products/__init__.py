@@ -1,0 +1,1 @@
+"""Handlers of dots and convolutions."""

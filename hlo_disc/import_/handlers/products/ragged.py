@@ -1,0 +1,118 @@
+"""`chlo.ragged_dot`: dots whose groups have sizes that are data, as masks and one dot over all groups.
+
+Modes, by the lhs dimension that is ragged (b batch, m and n free, k contracted, g groups):
+  m:  [b,m,k], [g,b,k,n], [b,g] -> [b,m,n]      k:  [b,m,k], [b,k,n], [b,g] -> [g,b,m,n]      b:  a plain dot
+Group sizes may also be [g], alike for all. What lies behind the last group is 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.import_.handlers.products.precision import allows_tf32
+from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.mlir import chlo
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.mlir import ir
+
+_NAMES = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
+_INDEX = np.dtype(np.int64)
+
+
+def _ragged_dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
+    lhs, rhs, sizes = map(r.data, operands)
+    numbers = r.attr(op, "ragged_dot_dimension_numbers", _numbers)
+    dot = {name: numbers[name] for name in _NAMES}
+    for what in ("batch", "contract"):
+        for i, j in zip(dot[f"lhs_{what}"], dot[f"rhs_{what}"], strict=True):
+            r.equal(lhs.shape[i], rhs.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
+    dtype = r.result_type(op)[0]
+    dot_of = {"dtype": dtype, "tf32": allows_tf32(r, op, lhs, rhs, dtype)}
+    if len(numbers["ragged"]) != 1 or len(numbers["groups"]) > 1:
+        r.unsupported("a ragged dot has one ragged dimension and at most one group dimension")
+    (ragged,) = numbers["ragged"]
+    if ragged in dot["lhs_batch"]:
+        _own_axes(r, lhs, sizes, dot["lhs_batch"][: dot["lhs_batch"].index(ragged)])
+        return r.emit("dot_general", (lhs, rhs), **dot, **dot_of)
+    mine, theirs = list(dot["lhs_contract"]), list(dot["rhs_contract"])
+    if ragged not in mine:
+        (group,) = numbers["groups"]
+        free = [a for a in range(lhs.rank) if a not in (*dot["lhs_batch"], *mine)]
+        left = _in_groups(r, lhs, sizes, ragged, (*dot["lhs_batch"], *free[: free.index(ragged)]))
+        r.equal(left.shape[0], rhs.shape[group], "the number of group sizes and the group dimension")
+        shifted = {name: _next(dot[name]) for name in ("lhs_batch", "lhs_contract")}
+        shifted["lhs_contract"] = (*shifted["lhs_contract"], 0)
+        rhs_contract = (*dot["rhs_contract"], group)
+        return r.emit("dot_general", (left, rhs), **dot | shifted | {"rhs_contract": rhs_contract}, **dot_of)
+    at = mine.index(ragged)
+    left = _in_groups(r, lhs, sizes, ragged, (*dot["lhs_batch"], *mine[:at]))
+    right = _in_groups(r, rhs, sizes, theirs[at], (*dot["rhs_batch"], *theirs[:at]))
+    shifted = {name: _next(dot[name]) for name in _NAMES}
+    shifted |= {name: (0, *shifted[name]) for name in ("lhs_batch", "rhs_batch")}
+    return r.emit("dot_general", (left, right), **shifted, **dot_of)
+
+
+def _next(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + 1 for a in axes)
+
+
+def _own_axes(r: Reader, x: Value, sizes: Value, prefix: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of x that group sizes have too: `prefix`, or none where they are alike for all."""
+    own = prefix if sizes.rank > 1 else ()
+    if sizes.rank != len(own) + 1:
+        r.unsupported(f"group sizes of rank {sizes.rank} where {len(prefix) + 1} or 1 is expected")
+    for i, axis in enumerate(own):
+        r.equal(sizes.shape[i], x.shape[axis], f"dimension {i} of the group sizes and dimension {axis} of the operand")
+    return own
+
+
+def _in_groups(r: Reader, x: Value, sizes: Value, ragged: int, prefix: tuple[int, ...]) -> Value:
+    """x once for each group, along a new first axis: its own elements, and zeros for all others.
+
+    sizes: [g], or with the axes `prefix` of x before.
+    """
+    own = _own_axes(r, x, sizes, prefix)
+    shape = (sizes.shape[-1], *x.shape)
+    dims = (*(a + 1 for a in own), 0)
+    ends = [_running_sum(r, sizes, inclusive) for inclusive in (False, True)]
+    start, end = (r.emit("broadcast", (e,), shape=shape, dims=dims) for e in ends)
+    at = r.emit("iota", shape=shape, dim=ragged + 1, dtype=_INDEX)
+    after = r.emit("compare", (start, at), direction="LE")
+    inside = r.emit("and", (after, r.emit("compare", (at, end), direction="LT")))
+    copies = r.emit("broadcast", (x,), shape=shape, dims=tuple(range(1, x.rank + 1)))
+    zeros = r.emit("broadcast", (r.constant(np.zeros((), x.dtype)),), shape=shape, dims=())
+    return r.emit("select", (inside, copies, zeros))
+
+
+def _running_sum(r: Reader, sizes: Value, inclusive: bool) -> Value:
+    """For each group the sum of all before it, and its own."""
+    rank, groups = sizes.rank, sizes.shape[-1]
+    shape: Shape = (*sizes.shape, groups)
+    wide = sizes if sizes.dtype == _INDEX else r.emit("convert", (sizes,), dtype=_INDEX)
+    copies = r.emit("broadcast", (wide,), shape=shape, dims=(*range(rank - 1), rank))
+    mine, other = (r.emit("iota", shape=shape, dim=d, dtype=_INDEX) for d in (rank - 1, rank))
+    counts = r.emit("compare", (other, mine), direction="LE" if inclusive else "LT")
+    zero = r.constant(np.zeros((), _INDEX))
+    zeros = r.emit("broadcast", (zero,), shape=shape, dims=())
+    return r.emit("reduce", (r.emit("select", (counts, copies, zeros)), zero), dims=(rank,), kind="add")
+
+
+def _numbers(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
+    numbers = chlo.RaggedDotDimensionNumbers(attribute)
+    return {
+        "lhs_batch": tuple(numbers.lhs_batching_dimensions),
+        "rhs_batch": tuple(numbers.rhs_batching_dimensions),
+        "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
+        "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
+        "ragged": tuple(numbers.lhs_ragged_dimensions),
+        "groups": tuple(numbers.rhs_group_dimensions),
+    }
+
+
+HANDLERS: dict[str, Handler] = {"chlo.ragged_dot": _ragged_dot}

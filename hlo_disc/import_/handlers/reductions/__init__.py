@@ -1,0 +1,1 @@
+"""Handlers of reductions, windows and scans."""

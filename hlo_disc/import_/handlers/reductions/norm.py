@@ -1,0 +1,84 @@
+"""Batch normalisation, in its three forms: expanded to what it is defined as. Source: the StableHLO specification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.expr import F32
+from hlo_disc.import_.handlers.arrays import Array, array
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.stablehlo.decode import integer
+from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.stablehlo.reader import Reader
+
+
+class _Feature:
+    """The feature axis of a tensor, next to vectors over it. Halves are computed in f32 and rounded once."""
+
+    def __init__(self, r: Reader, op: Any, x: Value):
+        self.r, self.type, self.shape = r, x.dtype, x.shape
+        self.axis = r.attr(op, "feature_index", integer)
+        if not 0 <= self.axis < x.rank:
+            r.unsupported(f"the feature axis {self.axis} is none of rank {x.rank}")
+        if dtype_class(x.dtype) != "float":
+            r.unsupported(f"batch normalisation of {x.dtype}")
+        self.others = [a for a in range(x.rank) if a != self.axis]
+        self.epsilon = ir.FloatAttr(op.attributes["epsilon"]).value
+
+    def widen(self, operands: Iterable[Operand]) -> list[Array]:
+        arrays = [array(self.r, x) for x in operands]
+        for x in arrays:
+            if x.rank == 1:
+                self.r.equal(x.shape[0], self.shape[self.axis], "the feature axis and a vector over it")
+        return [x.cast(self.type if self.type.itemsize >= 4 else F32) for x in arrays]
+
+    def narrow(self, x: Array) -> Value:
+        return x.cast(self.type).value
+
+    def spread(self, x: Array) -> Array:
+        """A vector over the whole tensor."""
+        return x.broadcast(self.shape, (self.axis,))
+
+    def normalised(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
+        deviation = (variance + self.epsilon).sqrt()
+        centred = x - self.spread(mean)
+        return centred / self.spread(deviation) * self.spread(scale) + self.spread(offset)
+
+
+def _inference(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    f = _Feature(r, op, r.data(operands[0]))
+    return f.narrow(f.normalised(*f.widen(operands)))
+
+
+def _training(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    f = _Feature(r, op, r.data(operands[0]))
+    x, scale, offset = f.widen(operands)
+    mean = x.mean(f.others)
+    centred = x - f.spread(mean)
+    variance = (centred * centred).mean(f.others)
+    return [f.narrow(v) for v in (f.normalised(x, scale, offset, mean, variance), mean, variance)]
+
+
+def _grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    f = _Feature(r, op, r.data(operands[0]))
+    x, scale, mean, variance, grad = f.widen(operands)
+    r.same_shape((x.value, grad.value))
+    square, count = variance + f.epsilon, x.count(f.others, x.dtype)
+    centred, deviation = x - f.spread(mean), square.sqrt()
+    summed, weighted = grad.sum(f.others), (grad * centred).sum(f.others)
+    change = grad * count - f.spread(summed) - centred * f.spread(weighted) / f.spread(square)
+    grad_x = change * f.spread(scale / deviation / count)
+    return [f.narrow(v) for v in (grad_x, weighted / deviation, summed)]
+
+
+HANDLERS: dict[str, Handler] = {
+    "stablehlo.batch_norm_inference": _inference,
+    "stablehlo.batch_norm_training": _training,
+    "stablehlo.batch_norm_grad": _grad,
+}

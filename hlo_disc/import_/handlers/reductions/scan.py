@@ -1,0 +1,162 @@
+"""`chlo.scan`: a function of an element and of what is carried, one element of an axis after the other.
+
+(x, carry) -> (y, carry). Where what it puts out is what it carries and the function is a sum, product, maximum … of its
+two sides, it is a cumulative op; everything else is a loop. Source: XLA's operation semantics, "Scan".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, isolated, make_op, substitute, with_captures
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.stablehlo.decode import integer, ints
+from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.stablehlo.reader import Reader
+
+_I64 = np.dtype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """The op: `region` takes an element of each x, then the carried; it returns its outputs, then the carried."""
+
+    xs: tuple[Value, ...]
+    inits: tuple[Value, ...]
+    captured: tuple[Value, ...]
+    region: Region
+    dim: int
+    reverse: bool
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The outputs of the region for each element."""
+        return self.region.outputs[: len(self.region.outputs) - len(self.inits)]
+
+    @property
+    def carried(self) -> tuple[Value, ...]:
+        return self.region.outputs[len(self.outputs) :]
+
+
+def _scan(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
+    count, carried = r.attr(op, "operandSegmentSizes", ints)
+    values = [r.data(x) for x in operands]
+    xs, inits = tuple(values[:count]), tuple(values[count:])
+    dim = ir.IntegerAttr(op.attributes["dimension"]).value
+    if not xs or any(not 0 <= dim < x.rank for x in xs):
+        r.unsupported(f"a scan along dimension {dim} needs operands that have it")
+    if "scan_dim_size" in op.attributes:
+        written = Dim.const(r.attr(op, "scan_dim_size", integer))
+        r.equal(xs[0].shape[dim], written, "the length of a scan and its scan_dim_size")
+    for x in xs[1:]:
+        r.equal(xs[0].shape[dim], x.shape[dim], "the lengths of two operands of a scan")
+    kinds = [(x.dtype, (*x.shape[:dim], *x.shape[dim + 1 :])) for x in xs] + [(v.dtype, v.shape) for v in inits]
+    inputs = [Value(t, shape, None, i) for i, (t, shape) in enumerate(kinds)]
+    region, captured = r.region(op.regions[0], inputs)
+    for value, init in zip(region.outputs[len(region.outputs) - carried :], inits, strict=True):
+        for axis, (a, b) in enumerate(zip(value.shape, init.shape, strict=True)):
+            r.equal(a, b, f"dimension {axis} of what the scan carries, before and after,")
+    reverse = "is_reverse" in op.attributes and ir.BoolAttr(op.attributes["is_reverse"]).value
+    scan = _Scan(xs, inits, captured, region, dim, reverse)
+    return _as_cumulative(r, scan) or _as_loop(r, scan)
+
+
+def _as_cumulative(r: Reader, scan: _Scan) -> list[Value] | None:
+    """Every output is a carried value, which is a monoid's combination of one operand and itself."""
+    n = len(scan.xs)
+    if scan.captured or len(scan.inits) != n or scan.outputs != scan.carried:
+        return None
+    results, last = [], []
+    for k, (x, init, output) in enumerate(zip(scan.xs, scan.inits, scan.outputs, strict=True)):
+        op = output.op
+        pair = scan.region.inputs[k], scan.region.inputs[n + k]
+        if op is None or set(op.operands) != set(pair) or x.dtype != init.dtype:
+            return None
+        body = _scalar(op)
+        kind = monoid_kind(body) if body is not None else None
+        if kind is None:
+            return None
+        start, body = r.constant(identity(kind, x.dtype)), monoid_region(kind, x.dtype)
+        if not absorbs(body, [start]):
+            return None
+        (running,) = r.emit_all("cumulative", (x, start), dim=scan.dim, reverse=scan.reverse, body=body)
+        name = body.ops[0].name
+        dims = tuple(a for a in range(x.rank) if a != scan.dim)
+        before = r.emit("broadcast", (init,), shape=x.shape, dims=dims)
+        results.append(r.emit(name, (before, running)))
+        last.append(r.emit(name, (init, r.emit("reduce", (x, start), dims=(scan.dim,), kind=kind))))
+    return [*results, *last]
+
+
+def _scalar(op: Op) -> Region | None:
+    """An elementwise op of two tensors as a region over scalars."""
+    inputs = tuple(Value(x.dtype, (), None, i) for i, x in enumerate(op.operands))
+    if OPS[op.name].kind != "elementwise":
+        return None
+    made = make_op(op.name, inputs, op.attrs, [(op.result.dtype, ())], op.loc)
+    return Region(inputs, (made,), made.results)
+
+
+def _as_loop(r: Reader, scan: _Scan) -> list[Value]:
+    """A `while` over the elements."""
+    length = scan.xs[0].shape[scan.dim]
+    zero = r.constant(np.zeros((), _I64))
+    wide = [(*v.shape[: scan.dim], length, *v.shape[scan.dim :]) for v in scan.outputs]
+    empty = [
+        r.emit("broadcast", (r.constant(np.zeros((), v.dtype)),), shape=shape, dims=())
+        for v, shape in zip(scan.outputs, wide, strict=True)
+    ]
+    if length == ZERO:
+        return [*empty, *scan.inits]
+    initial = (zero, *scan.inits, *empty)
+    inputs = tuple(Value(v.dtype, v.shape, None, i) for i, v in enumerate(initial))
+    number, carried, made = inputs[0], inputs[1 : 1 + len(scan.inits)], inputs[1 + len(scan.inits) :]
+    test = GraphBuilder(r.facts)
+    end = test.op("dim", expr=length, dtype=_I64)
+    more = test.op("compare", (number, end), direction="LT")
+    step, loc = GraphBuilder(r.facts), r.location()
+    one, origin = (step.op("constant", value=np.array(k, _I64)) for k in (1, 0))
+    at = number
+    if scan.reverse:
+        at = step.op("subtract", (step.op("dim", expr=length - 1, dtype=_I64), number))
+    elements = [_element(step, x, scan.dim, at, origin) for x in scan.xs]
+    values = dict(zip(scan.region.inputs, (*elements, *carried, *scan.captured), strict=True))
+    for op in scan.region.ops:
+        copy = substitute(op, values)
+        step.ops.append(copy)
+        values.update(zip(op.results, copy.results, strict=True))
+    stored = []
+    for buffer, output in zip(made, scan.outputs, strict=True):
+        shape = (*output.shape[: scan.dim], ONE, *output.shape[scan.dim :])
+        row = step.op("reshape", (values[output],), loc, shape=shape)
+        starts = [at if a == scan.dim else origin for a in range(buffer.rank)]
+        stored.append(step.op("dynamic_update_slice", (buffer, row, *starts), loc))
+    results = (step.op("add", (number, one)), *(values[v] for v in scan.carried), *stored)
+    pairs = [isolated(inputs, test.ops, [more]), isolated(inputs, step.ops, results)]
+    (cond, body), captured = with_captures(pairs, len(inputs))
+    final = r.emit_all("while", (*initial, *captured), cond=cond, body=body, carried=len(initial))
+    return [*final[1 + len(scan.inits) :], *final[1 : 1 + len(scan.inits)]]
+
+
+def _element(step: GraphBuilder, x: Value, dim: int, at: Value, origin: Value) -> Value:
+    """One element of an axis, without the axis."""
+    sizes = tuple(ONE if a == dim else size for a, size in enumerate(x.shape))
+    starts = [at if a == dim else origin for a in range(x.rank)]
+    row = step.op("dynamic_slice", (x, *starts), sizes=sizes)
+    return step.op("reshape", (row,), shape=(*x.shape[:dim], *x.shape[dim + 1 :]))
+
+
+HANDLERS: dict[str, Handler] = {
+    "chlo.scan": _scan,
+}

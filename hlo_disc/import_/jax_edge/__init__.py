@@ -1,0 +1,1 @@
+"""All that replaces or reads names inside of JAX. The table of these names is `jax_names.py`."""

@@ -1,0 +1,228 @@
+"""MLIR types, attributes and locations as Python values, each distinct one decoded once.
+
+MLIR objects are uniqued in their context and hash by address, so a cache look-up costs less than reading a type again.
+A `Decoder` lives as long as one import; nothing is kept afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.ir.dtypes import (
+    BOOL,
+    COMPLEX_PARTS,
+    FLOATS,
+    INTEGERS,
+    bit_width,
+    dtype_class,
+    element_type,
+    is_integer,
+)
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.mlir import ir
+
+T = TypeVar("T")
+
+# Frames of ours, by which a traced function was called, are not the user's.
+_OWN_FILES = str(Path(__file__).parents[2]) + "/"
+
+_MOST_AXES = 64  # numpy's
+
+# A static size, or None where the type says `?`.
+TypeShape = tuple[int | None, ...]
+
+_DTYPES: dict[str, np.dtype] = {
+    "index": np.dtype(np.int64),
+    **{element_type(dtype): dtype for dtype in (BOOL, *INTEGERS, *FLOATS, *COMPLEX_PARTS)},
+}
+
+
+class UnsupportedTypeError(UnsupportedOpError):
+    """A type that DHLO has not; the reader adds the op."""
+
+
+class Decoder:
+    """Caches for one module."""
+
+    def __init__(self) -> None:
+        self._types: dict[ir.Type, tuple[np.dtype, TypeShape]] = {}
+        self._attributes: dict[tuple[Callable[..., Any], ir.Attribute], Any] = {}
+        self._lines: dict[ir.Attribute, str] = {}
+
+    def tensor(self, kind: ir.Type) -> tuple[np.dtype, TypeShape]:
+        """dtype and sizes of a tensor type. Raises UnsupportedTypeError."""
+        found = self._types.get(kind)
+        if found is None:
+            found = self._types[kind] = _tensor(kind)
+        return found
+
+    def static_tensor(self, kind: ir.Type) -> tuple[np.dtype, tuple[int, ...] | None]:
+        """The dtype and sizes of a tensor type; None for the sizes when one is `?`. Raises UnsupportedTypeError."""
+        dtype, sizes = self.tensor(kind)
+        return dtype, None if None in sizes else sizes  # type: ignore[return-value]
+
+    def attribute(self, attribute: ir.Attribute, decode: Callable[[ir.Attribute], T]) -> T:
+        """`decode(attribute)`, computed once."""
+        key = (decode, attribute)
+        if key not in self._attributes:
+            self._attributes[key] = decode(attribute)
+        return self._attributes[key]
+
+    def line(self, op: ir.OpView) -> str:
+        """The user's line of an op as "model.py:12:3 (layer)", "" when it has none."""
+        location = op.location
+        key = location.attr
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = location_line(location)
+        return found
+
+
+def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
+    if not isinstance(kind, ir.RankedTensorType):
+        raise UnsupportedTypeError(f"a value of type {kind} is not supported: DHLO has tensors of known rank only")
+    dtype = _DTYPES.get(str(kind.element_type))
+    if dtype is None and "!quant." in str(kind):  # parsed where something has loaded the dialect
+        raise UnsupportedTypeError(f"quantized types are not supported: {kind}")
+    if dtype is None:
+        raise UnsupportedTypeError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
+    if kind.rank > _MOST_AXES:
+        raise UnsupportedTypeError(f"a tensor of {kind.rank} dimensions: arrays have at most {_MOST_AXES}")
+    dynamic = ir.ShapedType.get_dynamic_size()
+    sizes = tuple(None if size == dynamic else size for size in kind.shape)
+    if math.prod(filter(None, sizes)) * dtype.itemsize >= 2**63:
+        raise UnsupportedTypeError(f"{kind} has more bytes than 64 bits can count")
+    return dtype, sizes
+
+
+def ints(attribute: ir.Attribute) -> tuple[int, ...]:
+    """A dense array or dense elements of integers."""
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return tuple(np.asarray(attribute).reshape(-1).tolist())
+    return tuple(map(int, attribute))
+
+
+def integer(attribute: ir.Attribute) -> int:
+    return ir.IntegerAttr(attribute).value
+
+
+def enumerator(attribute: ir.Attribute) -> str:
+    """Which of an enumeration's values it is, as LT or HIGHEST, of StableHLO's attribute or CHLO's."""
+    return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
+
+
+def is_token(value: ir.Value) -> bool:
+    """Whether a value of a module orders effects, and carries nothing."""
+    return mlir.stablehlo.TokenType.isinstance(value.type)
+
+
+def flag(attribute: ir.Attribute) -> bool:
+    return ir.BoolAttr(attribute).value
+
+
+def text(attribute: ir.Attribute) -> str:
+    """A string; what is no UTF-8 in it, as MLIR allows, is replaced."""
+    return ir.StringAttr(attribute).value_bytes.decode(errors="replace")
+
+
+def constant(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
+    """The value of a constant op, as `array` has it."""
+    return _complex(op, dtype) if dtype.kind == "c" else array(op.attributes["value"], dtype)
+
+
+def _complex(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
+    """The value of a complex constant: the bindings hand out no attribute for it, so its text is read as pairs."""
+    elements = str(op).partition("dense<")[2].rpartition("> : tensor<")[0]
+    shape = ir.RankedTensorType(op.results[0].type).shape
+    is_splat = elements.startswith("(")
+    pairs = "".join(f"{size}x" for size in ([] if is_splat else shape))
+    kind = f"tensor<{pairs}2xf{dtype.itemsize * 4}>"
+    floats = ir.Attribute.parse(f"dense<{elements.replace('(', '[').replace(')', ']')}> : {kind}", op.context)
+    # Pairs are not read from a splat: both parts may be one value.
+    values = np.ascontiguousarray(np.asarray(floats)).view(dtype)[..., 0]
+    return np.broadcast_to(values, shape) if is_splat else values
+
+
+def array(attribute: ir.Attribute, dtype: np.dtype) -> np.ndarray:
+    """A dense attribute as an array; a view of MLIR's memory where numpy has the dtype, with strides 0 for a splat."""
+    if not isinstance(attribute, ir.DenseElementsAttr):
+        raise UnsupportedOpError(
+            f"a constant of the form {type(attribute).__name__} is not supported: write it as dense elements"
+        )
+    # The bindings hand out no buffer for types that numpy lacks.
+    if is_integer(dtype):
+        return np.asarray(attribute) if bit_width(dtype) >= 8 else _each(_bytes(attribute), lambda x: x.astype(dtype))
+    if dtype == _DTYPES["bf16"]:
+        return np.asarray(_bitcast(attribute, "i16")).view(dtype)
+    if dtype.itemsize == 1 and dtype_class(dtype) == "float":
+        bits = bit_width(dtype)
+        words = _bytes(_bitcast(attribute, f"i{bits}"))
+        return _each(words, lambda x: (x.view(np.uint8) & ((1 << bits) - 1)).view(dtype))
+    return np.asarray(attribute)
+
+
+def _each(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """`function` of every element; a splat stays one."""
+    if x.size < 2 or any(x.strides):
+        return function(x)
+    return np.broadcast_to(function(x[(slice(1),) * x.ndim]), x.shape)
+
+
+def _bytes(attribute: ir.DenseElementsAttr) -> np.ndarray:
+    """Integers of up to 8 bits as int8 or uint8: the same text, read as elements of 8 bits."""
+    kind = ir.RankedTensorType(attribute.type)
+    wide = "ui8" if str(kind.element_type).startswith("ui") else "i8"
+    elements = str(attribute).rsplit(" : ", 1)[0]
+    shape = "".join(f"{size}x" for size in kind.shape)
+    return np.asarray(ir.Attribute.parse(f"{elements} : tensor<{shape}{wide}>", attribute.context))
+
+
+def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsAttr:
+    """Reinterpret the bits of an attribute as integers: MLIR does so when it folds a bitcast."""
+    shape = ir.RankedTensorType(attribute.type).shape
+    with attribute.context, ir.Location.unknown():
+        module = ir.Module.create()
+        kind = ir.RankedTensorType.get(shape, ir.Type.parse(element))
+        with ir.InsertionPoint(module.body):
+            function = mlir.func.FuncOp("bits", ([], [kind]))
+            with ir.InsertionPoint(function.add_entry_block()):
+                constant = mlir.arith.ConstantOp(attribute.type, attribute)
+                mlir.func.ReturnOp([mlir.arith.BitcastOp(kind, constant.result)])
+        mlir.run_passes(module, "canonicalize")
+        return function.entry_block.operations[0].attributes["value"]
+
+
+def location_name(location: ir.Location) -> str:
+    """The name of a location, "" when it has none."""
+    while isinstance(location, ir.FusedLoc) and location.locations:
+        location = location.locations[0]
+    return location.name_str if isinstance(location, ir.NameLoc) else ""
+
+
+def location_line(location: ir.Location) -> str:
+    """The innermost frame of the user's that has a line, as "model.py:12:3 (function)"; "" when there is none."""
+    waiting, seen = [(location, "")], set()  # each with what it is called; parts may be shared, and nest deeply
+    while waiting:
+        at, function = waiting.pop()
+        if at.attr in seen:
+            continue
+        seen.add(at.attr)
+        if isinstance(at, ir.FileLineColLoc):
+            if not at.filename.startswith(_OWN_FILES):
+                # The parser calls text that came from no file "-".
+                name = "<text>" if at.filename == "-" else at.filename
+                line = f"{name}:{at.start_line}:{at.start_col}"
+                return f"{line} ({function})" if function else line
+        elif isinstance(at, ir.NameLoc):
+            waiting.append((at.child_loc, at.name_str))
+        elif isinstance(at, ir.CallSiteLoc):
+            waiting += [(at.caller, ""), (at.callee, "")]
+        elif isinstance(at, ir.FusedLoc):
+            waiting += [(part, function) for part in reversed(at.locations)]
+    return ""

@@ -1,0 +1,1 @@
+"""Calls, loops, branches, variables, and modules inside of graphs."""

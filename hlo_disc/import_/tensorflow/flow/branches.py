@@ -1,0 +1,102 @@
+"""Branches, and what they keep for their gradients: an optional tensor each, which the branch of the gradient asks for.
+
+A branch keeps tensors that others do not have, so there is no tensor that the result of all could be. What is kept is
+computed again where it is asked for, from what the branch was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.handlers.control import make_branches
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.sizes.shapes import TOKEN, Operand, Token
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.stablehlo.reader import Reader
+
+_OPTIONALS = ("tf.OptionalFromValue", "tf.OptionalNone")
+
+
+class Kept(Token):
+    """An optional that has a value, in the branch that makes it."""
+
+    def __init__(self, value: Operand):
+        self.value = value
+
+
+class Taken:
+    """A branch, which may be followed again. operands: what it was given."""
+
+    def __init__(self, name: str, operands: Sequence[Operand]):
+        self.name = name
+        self.operands = operands
+        self._made: tuple[Any, list[Operand]] | None = None
+
+    def result(self, r: Reader, k: int) -> Operand:
+        """Return result k of the branch, built once in the region that the reader is in."""
+        if self._made is None or self._made[0] is not r.builder:
+            self._made = r.builder, r.call(self.name, self.operands)
+        return self._made[1][k]
+
+
+class Again(Token):
+    """An optional of a branch, outside of it: result k."""
+
+    def __init__(self, branch: Taken, k: int):
+        self.branch = branch
+        self.k = k
+
+
+class Optionals(Token):
+    """An optional of whichever branch was taken, outside of the branches. each: the optional of each branch."""
+
+    def __init__(self, each: Sequence[Again]):
+        self.each = each
+
+
+def of_branch(operands: Sequence[Operand], number: int) -> list[Operand]:
+    """The operands of a branch: the gradient of a branch asks for the optionals that this branch has kept."""
+    return [x.each[number] if isinstance(x, Optionals) else x for x in operands]
+
+
+def choose(r: Reader, index: Value, names: Sequence[str], operands: Sequence[Operand]) -> Result:
+    """The results of one of the functions, the last one for a number that none has; all are given the operands."""
+    regions = [r.functions[name].regions[0] for name in names]
+    given = [of_branch(operands, i) for i in range(len(names))]
+    values = iter(make_branches(r, index, regions, given))
+    branches = [Taken(name, own) for name, own in zip(names, given, strict=True)]
+    optional = {k for region in regions for k in _optional(region.blocks[0])}
+    numbers = range(len(r.op.results))
+    return [Optionals([Again(x, k) for x in branches]) if k in optional else next(values) for k in numbers]
+
+
+def _optional(block: Any) -> list[int]:
+    """Which results are optionals."""
+    made = {op.results[0] for op in block.operations if op.name in _OPTIONALS}
+    return [k for k, x in enumerate(block.operations[-1].operands) if x in made]
+
+
+def _keep(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return [Kept(operands[0])]
+
+
+def _none(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return [TOKEN]
+
+
+def _value(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = operands[0]
+    found = x.branch.result(r, x.k) if isinstance(x, Again) else x
+    if not isinstance(found, Kept):
+        r.unsupported("an optional that no branch around it has given a value")
+    return [found.value]
+
+
+HANDLERS: dict[str, Handler] = {
+    "OptionalFromValue": _keep,
+    "OptionalGetValue": _value,
+    "OptionalNone": _none,
+}

@@ -1,0 +1,1 @@
+"""Images: resizing, crops, boxes, and blocks of pixels."""

@@ -1,0 +1,208 @@
+"""Scatters, sums of segments, and what puts rows at places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Region
+from hlo_disc.dynamic_hlo.ops.builder import make_region
+from hlo_disc.dynamic_hlo.ops.expr import I64, where
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity, monoid_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.import_.construction import Construction
+from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand, Symbolic
+from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.shapes import ints, shape_of
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.stablehlo.reader import Reader
+
+
+_INVERSES = {"sub": "subtract", "div": "divide"}
+
+
+def replacing(r: Construction, dtype: np.dtype) -> Region:
+    """The region of a scatter whose updates take the place of elements."""
+    return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
+
+
+def combining(r: Reader, kind: str, dtype: np.dtype) -> Region:
+    """The region of a scatter. kind: set, sub, div, or a monoid's name."""
+    if kind == "set":
+        return replacing(r, dtype)
+    if kind in _INVERSES:
+        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op(_INVERSES[kind], v)])
+    return monoid_region(kind, dtype)
+
+
+def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Array:
+    """Updates at places that vectors of numbers say: one for each, of the shape of what it goes to."""
+    depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
+    wanted = (*at.shape[:-1], *x.shape[depth:])
+    if len(wanted) != updates.rank:
+        r.unsupported(f"updates of rank {updates.rank} where it is {len(wanted)}")
+    for axis, (d, n) in enumerate(zip(updates.shape, wanted, strict=True)):
+        r.equal(d, n, f"dimension {axis} of the updates and of what they go to")
+    return x.scatter(at, updates, depth, combining(r, kind, x.dtype))
+
+
+def scatter_into(kind: str) -> Handler:
+    """Updates at places of the first operand. kind: as in `combining`."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x, at, updates = (array(r, o) for o in operands)
+        return scattered(r, x, at, updates, kind).value
+
+    return handler
+
+
+def _scatter_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    at, updates = array(r, operands[0]), array(r, operands[1])
+    x = filled(r, 0, updates.dtype, r.sizes(operands[2]))
+    return scattered(r, x, at, updates, "add").value
+
+
+def _segments(kind: str, mean: bool = False) -> Handler:
+    """Rows combined by the number of their segment; a negative number drops the row."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x, ids = array(r, operands[0]), array(r, operands[1])
+        if len(operands) > 2:
+            (count,) = r.tensor_shape(r.elements(operands[2]))
+        else:  # sorted numbers: the last one says how many
+            count = _last_segment(r, ids)
+        rest = x.shape[ids.rank :]
+        flat = x.reshape((dim_product(ids.shape), *rest))
+        at = ids.reshape((dim_product(ids.shape), ONE))
+        start = filled(r, identity(kind, x.dtype), x.dtype, (count, *rest))
+        if kind in ("max", "min"):
+            start = filled(r, _finite(kind, x.dtype), x.dtype, (count, *rest))
+        made = start.scatter(at, flat, 1, monoid_region(kind, x.dtype))
+        if len(operands) > 2 and not mean:
+            return made.value
+        ones = filled(r, 1, np.int32, (flat.shape[0],))
+        rows = filled(r, 0, np.int32, (count,)).scatter(at, ones, 1, monoid_region("add", np.dtype(np.int32)))
+        rows = rows.broadcast((count, *rest), (0,))
+        if mean:
+            made = made / rows.maximum(1).cast(x.dtype)
+        return where(rows == 0, 0, made).value if kind != "mul" else made.value
+
+    return handler
+
+
+def _finite(kind: str, dtype: np.dtype) -> Any:
+    if dtype.kind in "iu":
+        return identity(kind, dtype)
+    info = ml_dtypes.finfo(dtype)
+    return info.min if kind == "max" else info.max
+
+
+def _last_segment(r: Reader, ids: Array) -> Dim:
+    """How many there are of what is numbered from 0."""
+    most = ids.cast(I64).reduce("max", [0]).maximum(-1) + 1
+    return r.sizes(most.reshape((ONE,)).value)[0]
+
+
+def _dense(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Values at their places in a tensor of a default: one place, a vector of such, or a vector of vectors."""
+    at, values, default = (array(r, operands[i]) for i in (0, 2, 3))
+    shape = r.sizes(operands[1])
+    at = at.reshape((dim_product(at.shape[:1]), at.shape[1] if at.rank > 1 else ONE))
+    r.equal(at.shape[1], len(shape) * ONE, "the length of an index and the rank")
+    return (
+        default.broadcast(shape)
+        .scatter(at, values.broadcast(at.shape[:1]), len(shape), replacing(r, values.dtype))
+        .value
+    )
+
+
+def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The places of true elements: how many there are is data."""
+    x = array(r, operands[0])
+    flags = (x if x.dtype == np.bool_ else x != 0).reshape((dim_product(x.shape),))
+    number = flags.cast(I64).cumulative("add", 0)
+    total = flags.cast(I64).sum([0])
+    (size,) = r.sizes(total.reshape((ONE,)).value)
+    place = where(flags, number - 1, filled(r, -1, I64, flags.shape)).expand(1)
+    axes = []
+    for axis in range(x.rank):
+        own = x.iota(axis, I64).reshape(flags.shape)
+        axes.append(filled(r, 0, I64, (size,)).scatter(place, own, 1, replacing(r, I64)).expand(1))
+    return joined(axes, 1).value if axes else filled(r, 0, I64, (size, ZERO)).value
+
+
+def _dynamic_stitch(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Rows at the places that several vectors of numbers say; of two at one place it is the last."""
+    half = len(operands) // 2
+    if not all(isinstance(x, Symbolic) and x.is_known for x in operands[:half]):
+        return _stitched(r, *([array(r, x) for x in part] for part in (operands[:half], operands[half:]))).value
+    places = [ints(r, x, "the places") for x in operands[:half]]
+    count = max((max(p, default=-1) for p in places), default=-1) + 1
+    rows: list[Array | None] = [None] * count
+    for numbers, place, x in zip(operands[:half], places, operands[half:], strict=True):
+        part = array(r, x)
+        part = part.reshape((len(place), *part.shape[len(shape_of(numbers)) :]))
+        for i, p in enumerate(place):
+            rows[p] = part.slice(0, i, i + 1)
+    if None in rows:
+        r.unsupported("a place that nothing is for")
+    return joined(rows, 0).value  # type: ignore[arg-type]
+
+
+def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
+    """Where the places are data, so is how many rows there are; what nothing is for is 0."""
+    flat = [x.reshape((dim_product(x.shape),)) for x in places]
+    rest = parts[0].shape[places[0].rank :]
+    rows = [x.reshape((at.shape[0], *rest)) for at, x in zip(flat, parts, strict=True)]
+    at, x = joined(flat, 0), joined(rows, 0)
+    return filled(r, 0, x.dtype, (_last_segment(r, at), *rest)).scatter(at.expand(1), x, 1, replacing(r, x.dtype))
+
+
+def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
+    half = len(xs) // 2
+    if any(not d.is_const for x in xs[:half] for d in x.reshape(-1)) or any(x.ndim > 1 for x in xs):
+        return None
+    pairs = [
+        (d.value, e)
+        for at, x in zip(xs[:half], xs[half:], strict=True)
+        for d, e in zip(at.reshape(-1), x.reshape(-1), strict=True)
+    ]
+    if {p for p, _ in pairs} != set(range(len({p for p, _ in pairs}))):
+        return None
+    made = np.empty(max((p for p, _ in pairs), default=-1) + 1, object)
+    for place, element in pairs:
+        made[place] = element
+    return made
+
+
+HANDLERS: dict[str, Handler] = {
+    "DynamicStitch": folding(_stitch_elements, _dynamic_stitch),
+    "ParallelDynamicStitch": folding(_stitch_elements, _dynamic_stitch),
+    "ScatterNd": _scatter_nd,
+    "SegmentMax": _segments("max"),
+    "SegmentMaxV2": _segments("max"),
+    "SegmentMean": _segments("add", mean=True),
+    "SegmentMin": _segments("min"),
+    "SegmentMinV2": _segments("min"),
+    "SegmentProd": _segments("mul"),
+    "SegmentProdV2": _segments("mul"),
+    "SegmentSum": _segments("add"),
+    "SegmentSumV2": _segments("add"),
+    "SparseToDense": _dense,
+    "TensorScatterAdd": scatter_into("add"),
+    "TensorScatterMax": scatter_into("max"),
+    "TensorScatterMin": scatter_into("min"),
+    "TensorScatterSub": scatter_into("sub"),
+    "TensorScatterUpdate": scatter_into("set"),
+    "UnsortedSegmentMax": _segments("max"),
+    "UnsortedSegmentMin": _segments("min"),
+    "UnsortedSegmentProd": _segments("mul"),
+    "UnsortedSegmentSum": _segments("add"),
+    "Where": _where,
+}

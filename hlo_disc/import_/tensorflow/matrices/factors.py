@@ -1,0 +1,144 @@
+"""Factors, square roots and eigenvalues of matrices, and systems of three diagonals: as JAX asks LAPACK for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.handlers.arrays import Array, array, filled
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.sizes.elements import ONE, ZERO
+from hlo_disc.import_.sizes.shapes import Operand
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.stablehlo.reader import Reader
+
+lax = jax.lax.linalg
+
+
+def _adjoint(x: Any) -> Any:
+    return jnp.swapaxes(x, -1, -2).conj()
+
+
+def _matrix(r: Reader, x: Operand) -> Value:
+    """An operand of a type that LAPACK has."""
+    value = r.data(x)
+    if value.dtype.name not in ("float32", "float64", "complex64", "complex128"):
+        r.unsupported(f"factors of {value.dtype}")
+    return value
+
+
+def _traced(r: Reader, fn: Callable[..., Any], *values: Value) -> list[Value]:
+    return [x.value for x in traced(r, fn, *(Array(r, x) for x in values))]
+
+
+def _qr(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    full = op.attributes.get("full_matrices", False)
+    return _traced(r, lambda a: lax.qr(a, full_matrices=full), _matrix(r, operands[0]))
+
+
+def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Singular values, and vectors as columns of both factors."""
+    x = _matrix(r, operands[0])
+    full = op.name == "tf.XlaSvd" or op.attributes.get("full_matrices", False)
+    if not op.attributes.get("compute_uv", True):
+        (values,) = _traced(r, lambda a: lax.svd(a, compute_uv=False), x)
+        none = filled(r, 0, x.dtype, (ZERO,)).value
+        return [values, none, none]
+
+    def fn(a: Any) -> Any:
+        u, s, vh = lax.svd(a, full_matrices=full)
+        return s, u, _adjoint(vh)
+
+    return _traced(r, fn, x)
+
+
+def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Eigenvalues and vectors of a triangle of a matrix that is its own adjoint, of the operand's type."""
+    x = _matrix(r, operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+
+    def fn(a: Any) -> Any:
+        vectors, values = lax.eigh(a, lower=op.attributes.get("lower", True), symmetrize_input=False)
+        return values.astype(a.dtype), vectors
+
+    values, vectors = _traced(r, fn, x)
+    return [values, vectors if op.attributes.get("compute_v", True) else filled(r, 0, x.dtype, (ZERO,)).value]
+
+
+def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Compute eigenvalues and eigenvectors of any square matrix, in no order; vectors are of length 1."""
+    x = _matrix(r, operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    both = op.attributes.get("compute_v", True)
+    made = _traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
+    return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
+
+
+def _square_root(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The matrix of which a square matrix is the square, with no eigenvalue of a negative real part.
+
+    A matrix of real numbers with a negative eigenvalue has no such real matrix: NaN.
+    """
+    x = _matrix(r, operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+
+    def fn(a: Any) -> Any:
+        root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(a)
+        if jnp.iscomplexobj(a):
+            return root
+        (values,) = lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+        negative = ((values.imag == 0) & (values.real < 0)).any(-1)
+        return jnp.where(negative[..., None, None], jnp.nan, root.real)
+
+    return _traced(r, fn, x)
+
+
+def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The rows of the first operand are the diagonal above the main one, that, and the one below, each as long."""
+    diagonals, rhs = (Array(r, _matrix(r, x)) for x in operands)
+    if op.attributes.get("perturb_singular", False):
+        r.unsupported("only perturb_singular=False")
+    r.equal(diagonals.shape[-2], 3 * ONE, "the diagonals and 3")
+    r.equal(diagonals.shape[-1], rhs.shape[-2], "the length of the diagonals and the rows")
+
+    def fn(a: Any, b: Any) -> Any:
+        upper, main, lower = (a[..., i, :] for i in range(3))
+        n = main.shape[-1]
+        place = jnp.arange(n)
+        upper, lower = jnp.where(place == n - 1, 0, upper), jnp.where(place == 0, 0, lower)
+        return lax.tridiagonal_solve(lower, main, upper, b)
+
+    return _traced(r, fn, diagonals.value, rhs.value)
+
+
+def _tridiagonal_product(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Each row of the matrix has at most three terms; the diagonals are as long as the main one."""
+    upper, main, lower, x = (array(r, o) for o in operands)
+    rows = x.rank - 2
+    n, none = x.shape[rows], [ZERO] * x.rank
+    one = [ONE if a == rows else ZERO for a in range(x.rank)]
+
+    def spread(line: Array) -> Array:
+        return line.reshape((*line.shape[:-2], line.shape[-1], ONE))
+
+    above, below = x.pad(none, one).slice(rows, ONE, n + 1), x.pad(one, none).slice(rows, ZERO, n)
+    return (spread(upper) * above + spread(main) * x + spread(lower) * below).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "Eig": _eig,
+    "MatrixSquareRoot": _square_root,
+    "Qr": _qr,
+    "SelfAdjointEigV2": _eigh,
+    "Svd": _svd,
+    "TridiagonalMatMul": _tridiagonal_product,
+    "TridiagonalSolve": _tridiagonal_solve,
+    "XlaSelfAdjointEig": _eigh,
+    "XlaSvd": _svd,
+}

@@ -1,0 +1,1 @@
+"""Values of a kernel and the code of elementwise ops on them."""

@@ -1,0 +1,1 @@
+"""The way from a Python function and a call of it to a graph."""

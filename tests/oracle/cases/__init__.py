@@ -1,0 +1,1 @@
+"""Programs that tests compile: functions of JAX, and LLVM IR for the runtime."""

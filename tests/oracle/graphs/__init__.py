@@ -1,0 +1,1 @@
+"""Graphs of DHLO that tests build, draw at random and make smaller."""

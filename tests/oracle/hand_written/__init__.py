@@ -1,0 +1,1 @@
+"""Kernels that are written by hand, and run without the native runtime."""

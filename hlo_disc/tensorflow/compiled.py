@@ -103,7 +103,7 @@ class Compiled:
             for x, kind, shape in zip(exact.graph.outputs, self._op.types, sizes, strict=False)
         )
 
-    def packed(self, results: Sequence[Tensor]) -> Any:
+    def packed(self, results: Sequence[Tensor]) -> object:
         """Results as the function nests them."""
         if isinstance(self._structure, tf.Tensor):
             return results[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
@@ -21,6 +21,7 @@ from hlo_disc.tensorflow.graphs import check_captured, held_type, program_of, ty
 from hlo_disc.tensorflow.lines import at_line
 
 if TYPE_CHECKING:
+    from hlo_disc.import_.sizes.symbols import DimsOfInputs
     from hlo_disc.tensorflow.types import ConcreteFunction, Tensor
 
 
@@ -62,7 +63,7 @@ class Imported:
         values = [x.numpy() for x in self.captures] if frozen else None
         names = self.names[: self.count] if frozen else self.names
         program = program_of(self.concrete, names, self.held, list(self.assigned), values)
-        return read_program(program, dims=dims, constraints=constraints)
+        return read_program(program, dims=cast("DimsOfInputs | None", dims), constraints=constraints)
 
     @property
     def assigned_variables(self) -> list[tf.Variable]:
@@ -103,7 +104,7 @@ def _held(x: Tensor, number: int) -> Tensor | tf.Variable:
     return BaseResourceVariable(name=name, handle_name=name, unique_id=name, **known)
 
 
-def nested(structure: object, results: Iterable[object]) -> Any:
+def nested(structure: object, results: Iterable[object]) -> object:
     """Results as a function nests them; where it gives None there is none."""
     left = iter(results)
     flat = tf.nest.flatten(structure, expand_composites=True)

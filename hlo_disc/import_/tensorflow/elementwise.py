@@ -6,13 +6,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -22,10 +22,12 @@ from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.elements import ZERO, Element, Elements
 from hlo_disc.import_.sizes.shapes import Bundle, Operand, Token
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
+from hlo_disc.import_.tensorflow.shapes import result_dtype
 from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 Formula = Callable[..., Array]
 
@@ -33,7 +35,7 @@ Formula = Callable[..., Array]
 def formula(function: Formula) -> Handler:
     """A handler of an op that is a formula over its operands."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         return function(*(array(r, x) for x in operands)).value
 
     return handler
@@ -59,7 +61,7 @@ def chlo(name: str) -> Formula:
 
 
 @functools.lru_cache(64)
-def _scalar_graph(name: str, element: str, count: int) -> Any:
+def _scalar_graph(name: str, element: str, count: int) -> Graph:
     """The DHLO graph of a CHLO op on scalars."""
     from hlo_disc.import_.stablehlo.module import read_module
 
@@ -157,12 +159,12 @@ def on_cuts(name: str, part: str, reflected: Callable[[Array], Array]) -> Formul
     return apply
 
 
-def _leaky(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _leaky(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     return where(x > 0, x, x * op.attributes.get("alpha", 0.2)).value
 
 
-def _leaky_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _leaky_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x = (array(r, o) for o in operands)
     return where(x > 0, dy, dy * op.attributes.get("alpha", 0.2)).value
 
@@ -171,19 +173,19 @@ def sign(x: Array) -> Array:
     return where(x > 0, 1, where(x == 0, x, 0)) if x.dtype.kind == "u" else x.op("sign")
 
 
-def approximately(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def approximately(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, y = (array(r, o) for o in operands)
     return (abs(x - y) < op.attributes.get("tolerance", 1e-5)).value
 
 
-def _cast(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _cast(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, dtype = array(r, operands[0]), op.results[0].type.dtype
     if dtype == np.bool_ and x.dtype != np.bool_:
         return (x != 0).value
     return x.cast(dtype).value
 
 
-def _cast_element(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:
+def _cast_element(r: Reader, op: Node, x: np.ndarray) -> np.ndarray | None:
     truth = op.results[0].type.dtype == np.bool_
 
     def one(s: Elements, a: Element) -> Element:
@@ -194,7 +196,7 @@ def _cast_element(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:
     return by_element(one, 1)(r, op, x)
 
 
-def _select(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _select(r: Reader, op: Node, operands: list[Operand]) -> Result:
     condition, yes, no = (array(r, x) for x in operands)
     if op.name == "tf.Select":  # which stretches no size
         r.same_shape([yes.value, no.value])
@@ -206,21 +208,21 @@ def _select(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(condition, yes, no).value
 
 
-def _select_elements(r: Reader, op: Any, condition: np.ndarray, *sides: np.ndarray) -> np.ndarray | None:
+def _select_elements(r: Reader, op: Node, condition: np.ndarray, *sides: np.ndarray) -> np.ndarray | None:
     """Where the condition says which rows, they are no sizes."""
     shapes = {x.shape for x in sides}
     alike = len(shapes) == 1 and (not condition.ndim or condition.shape in shapes)
     return by_element(Elements.select, 3)(r, op, condition, *sides) if alike else None
 
 
-def _bitcast(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, dtype = r.data(operands[0]), op.results[0].type.dtype
+def _bitcast(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    x, dtype = r.data(operands[0]), result_dtype(op)
     if x.dtype.itemsize != dtype.itemsize:
         r.unsupported("only between types of the same size")
     return r.emit("bitcast_convert", (x,), dtype=dtype)
 
 
-def _complex(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _complex(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, y = together([array(r, o) for o in operands])
     return x.emit("complex", y).value
 
@@ -229,7 +231,7 @@ def _clip(x: Array, low: Array, high: Array) -> Array:
     return x.minimum(high).maximum(low)
 
 
-def _truth_of(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _truth_of(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Test whether a scalar is not 0, or whether a tensor has any elements."""
     x = array(r, operands[0])
     if not x.rank:
@@ -238,7 +240,7 @@ def _truth_of(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _like(number: int) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         if isinstance(operands[0], Bundle):
             return operands[0]
         if isinstance(operands[0], Token):  # an optional of a branch
@@ -252,7 +254,7 @@ def _like(number: int) -> Handler:
 def _all_of(name: str) -> Handler:
     """A sum of any number of operands. Lists into which nothing was put are zeros."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         known = [x for x in operands if not isinstance(x, Bundle)]
         if not known:
             return operands[0]

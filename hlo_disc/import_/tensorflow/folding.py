@@ -6,7 +6,7 @@ Elements that depend on data are followed too, as symbols (`Evaluator.opaque`), 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from hlo_disc.import_.sizes.elements import Element, Elements
 from hlo_disc.import_.sizes.shapes import LIMIT, Operand, Symbolic
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 # Those whose result may be another number than integers of any length give.
 _MAY_WRAP = frozenset(f"tf.{name}" for name in ("AddV2", "Add", "Sub", "Mul", "Neg", "Square", "Prod", "Sum", "Cast"))
@@ -46,14 +49,14 @@ def symbolic(r: Reader, elements: np.ndarray, dtype: np.dtype, exact: bool = Tru
     return Symbolic(dtype, elements.shape, flat, exact)
 
 
-def sizes_operand(r: Reader, sizes: Sequence[Dim], dtype: Any = np.int32, scalar: bool = False) -> Symbolic:
+def sizes_operand(r: Reader, sizes: Sequence[Dim], dtype: DTypeLike = np.int32, scalar: bool = False) -> Symbolic:
     """Sizes as an operand, whose type has to hold them."""
     for size in sizes if np.dtype(dtype).itemsize < 8 else ():
         r.fits(size, np.dtype(dtype))
     return Symbolic(np.dtype(dtype), () if scalar else (len(sizes),), tuple(sizes))
 
 
-def taken(x: Symbolic, made: Symbolic, op: Any, computed: Callable[[], Value]) -> Symbolic:
+def taken(x: Symbolic, made: Symbolic, op: Node, computed: Callable[[], Value]) -> Symbolic:
     """`made` of elements of `x`, which is computed as data where these may have wrapped."""
     made.may_wrap(op, [x], lambda *_: computed(), None)
     return made
@@ -62,7 +65,7 @@ def taken(x: Symbolic, made: Symbolic, op: Any, computed: Callable[[], Value]) -
 def folding(fold: Fold, handler: Handler) -> Handler:
     """A handler that makes sizes of sizes with `fold(reader, op, *arrays)`, and ops of everything else."""
 
-    def both(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def both(r: Reader, op: Node, operands: list[Operand]) -> Result:
         found = _folded(r, op, operands, fold)
         if found is not None and not found.exact:
             made = handler(r, op, operands)
@@ -76,7 +79,7 @@ def folding(fold: Fold, handler: Handler) -> Handler:
     return both
 
 
-def _folded(r: Reader, op: Any, operands: list[Operand], fold: Fold) -> Symbolic | None:
+def _folded(r: Reader, op: Node, operands: list[Operand], fold: Fold) -> Symbolic | None:
     dtype = op.results[0].type.dtype
     if dtype is None or dtype.kind not in "iub" or not any(type(x) is Symbolic for x in operands):
         return None
@@ -93,7 +96,7 @@ def _folded(r: Reader, op: Any, operands: list[Operand], fold: Fold) -> Symbolic
 def by_element(function: Callable[..., Element | None], count: int) -> Fold:
     """A fold of `function(Elements, *elements)`, its operands broadcast."""
 
-    def fold(r: Reader, op: Any, *arrays: np.ndarray) -> np.ndarray | None:
+    def fold(r: Reader, op: Node, *arrays: np.ndarray) -> np.ndarray | None:
         scalar = r.evaluator.scalar
         made = np.frompyfunc(lambda *args: function(scalar, *args), count, 1)(*arrays)
         return _objects(made)
@@ -110,7 +113,7 @@ def numbers(function: Callable[..., Element | None], count: int) -> Fold:
     return by_element(checked, count)
 
 
-def _objects(made: Any) -> np.ndarray:
+def _objects(made: object) -> np.ndarray:
     if isinstance(made, np.ndarray):
         return made
     scalar = np.empty((), object)

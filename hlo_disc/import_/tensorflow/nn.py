@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +17,13 @@ from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
-def _widely(function: Any) -> Handler:
+def _widely(function: Callable[[Array, int], Array]) -> Handler:
     """Halves are computed in f32."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         wide = x.cast(np.float32) if x.dtype.itemsize < 4 else x
         return function(wide, -1).cast(x.dtype).value
@@ -29,7 +31,7 @@ def _widely(function: Any) -> Handler:
     return handler
 
 
-def _cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _cross_entropy(r: Reader, op: Node, operands: list[Operand]) -> Result:
     logits, labels = (array(r, x) for x in operands)
     logits, labels = together([logits, labels])
     logs = log_softmax(logits, -1)
@@ -37,7 +39,7 @@ def _cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [(-terms.sum([1])).value, (logs.exp() - labels).value]
 
 
-def _sparse_cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _sparse_cross_entropy(r: Reader, op: Node, operands: list[Operand]) -> Result:
     logits, labels = (array(r, x) for x in operands)
     n = logits.shape[1]
     place = labels.broadcast(logits.shape, (0,))
@@ -51,18 +53,18 @@ def _sparse_cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result
     return [where(ok, loss, nan).value, where(fine, grad, nan).value]
 
 
-def channel_axis(op: Any, rank: int) -> int:
+def channel_axis(op: Node, rank: int) -> int:
     return 1 if op.attributes.get("data_format", "NHWC").startswith("NC") else rank - 1
 
 
-def _bias_add(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _bias_add(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, bias = (array(r, o) for o in operands)
     axis = channel_axis(op, x.rank) if len(operands) > 1 else x.rank - 1
     r.equal(bias.shape[0], x.shape[axis], "the bias and the channels")
     return (x + bias.broadcast(x.shape, (axis,))).value
 
 
-def _bias_add_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _bias_add_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axis = channel_axis(op, x.rank)
     return x.sum([a for a in range(x.rank) if a != axis]).value
@@ -72,7 +74,7 @@ def _per_channel(x: Array, axis: int, *lines: Array) -> list[Array]:
     return [line.broadcast(x.shape, (axis,)) for line in lines]
 
 
-def _batch_norm(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _batch_norm(r: Reader, op: Node, operands: list[Operand]) -> Result:
     given, scale, offset, mean, variance = (array(r, o) for o in operands)
     axis, epsilon = channel_axis(op, given.rank), op.attributes.get("epsilon", 1e-4)
     x = given.cast(scale.dtype)
@@ -106,7 +108,7 @@ def _normalised(
     return (x - m) * f + o
 
 
-def _batch_norm_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _batch_norm_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x, scale, mean, variance = (array(r, o) for o in operands[:5])
     axis, epsilon = channel_axis(op, x.rank), op.attributes.get("epsilon", 1e-4)
     given = x.dtype
@@ -125,26 +127,26 @@ def _batch_norm_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [v.value for v in (dx.cast(given), d_scale, d_offset, zero, zero)]
 
 
-def _lrn(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _lrn(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     size, beta = _lrn_size(op, x)
     return (x * size.op("power", -beta)).value
 
 
-def _lrn_size(op: Any, x: Array) -> tuple[Array, float]:
+def _lrn_size(op: Node, x: Array) -> tuple[Array, float]:
     """By which channels are divided, before and as the exponent of its power."""
     bias, alpha, beta = (op.attributes.get(name, d) for name, d in (("bias", 1.0), ("alpha", 1.0), ("beta", 0.5)))
     return _over_channels(op, x * x) * alpha + bias, beta
 
 
-def _over_channels(op: Any, x: Array) -> Array:
+def _over_channels(op: Node, x: Array) -> Array:
     """Sums of neighbours."""
     radius = op.attributes.get("depth_radius", 5)
     window = (ONE, ONE, ONE, Dim.const(2 * radius + 1))
     return Pool(window, [1] * 4, [(0, 0)] * 3 + [(radius, radius)], [1] * 4).reduce(x, "add")
 
 
-def _lrn_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _lrn_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x, y = (array(r, o) for o in operands)
     size, beta = _lrn_size(op, x)
     others = _over_channels(op, dy * y / size)

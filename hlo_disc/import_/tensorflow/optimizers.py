@@ -7,7 +7,7 @@ The formulas are those that the ops' documentation gives, `tf.raw_ops.ResourceAp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.import_.handlers.arrays import Array, array
@@ -16,6 +16,7 @@ from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 # A rule is given the op, for its attributes, and the operands.
 Rule = Callable[..., Sequence[Array]]
@@ -35,22 +36,24 @@ def _proximal(x: Array, rate: Array, l1: Array, l2: Array) -> Array:
     return _sign(x) * (abs(x) - rate * l1).maximum(0) / (1 + l2 * rate)
 
 
-def _descent(op: Any, x: Array, rate: Array, g: Array) -> Sequence[Array]:
+def _descent(op: Node, x: Array, rate: Array, g: Array) -> Sequence[Array]:
     return [x - g * rate]
 
 
-def _momentum(op: Any, x: Array, kept: Array, rate: Array, g: Array, momentum: Array) -> Sequence[Array]:
+def _momentum(op: Node, x: Array, kept: Array, rate: Array, g: Array, momentum: Array) -> Sequence[Array]:
     kept = kept * momentum + g
     step = g * rate + kept * momentum * rate if op.attributes["use_nesterov"] else kept * rate
     return [x - step, kept]
 
 
-def _keras_momentum(op: Any, x: Array, kept: Array, rate: Array, g: Array, momentum: Array) -> Sequence[Array]:
+def _keras_momentum(op: Node, x: Array, kept: Array, rate: Array, g: Array, momentum: Array) -> Sequence[Array]:
     kept = kept * momentum - g * rate
     return [x + (kept * momentum - g * rate if op.attributes["use_nesterov"] else kept), kept]
 
 
-def _adam_step(op: Any, m: Array, v: Array, powers: Sequence[Array], rest: Sequence[Array]) -> tuple[Array, Array, Any]:
+def _adam_step(
+    op: Node, m: Array, v: Array, powers: Sequence[Array], rest: Sequence[Array]
+) -> tuple[Array, Array, Callable[[Array], Array]]:
     """Both averages, and the step as a function of the second."""
     rate, first, second, epsilon, g = rest
     m, v = _toward(m, g, first), _toward(v, g * g, second)
@@ -59,43 +62,45 @@ def _adam_step(op: Any, m: Array, v: Array, powers: Sequence[Array], rest: Seque
     return m, v, lambda squares: ahead * rate / (squares.sqrt() + epsilon)
 
 
-def _adam(op: Any, x: Array, m: Array, v: Array, p1: Array, p2: Array, *rest: Array) -> Sequence[Array]:
+def _adam(op: Node, x: Array, m: Array, v: Array, p1: Array, p2: Array, *rest: Array) -> Sequence[Array]:
     m, v, step = _adam_step(op, m, v, (p1, p2), rest)
     return [x - step(v), m, v]
 
 
-def _amsgrad(op: Any, x: Array, m: Array, v: Array, most: Array, p1: Array, p2: Array, *rest: Array) -> Sequence[Array]:
+def _amsgrad(
+    op: Node, x: Array, m: Array, v: Array, most: Array, p1: Array, p2: Array, *rest: Array
+) -> Sequence[Array]:
     m, v, step = _adam_step(op, m, v, (p1, p2), rest)
     most = most.maximum(v)
     return [x - step(most), m, v, most]
 
 
-def _adamax(op: Any, x: Array, m: Array, v: Array, p1: Array, rate: Array, *rest: Array) -> Sequence[Array]:
+def _adamax(op: Node, x: Array, m: Array, v: Array, p1: Array, rate: Array, *rest: Array) -> Sequence[Array]:
     first, second, epsilon, g = rest
     m, v = _toward(m, g, first), (second * v).maximum(abs(g))
     return [x - rate / (1 - p1) * (m / (v + epsilon)), m, v]
 
 
 def _adadelta(
-    op: Any, x: Array, squares: Array, steps: Array, rate: Array, rho: Array, epsilon: Array, g: Array
+    op: Node, x: Array, squares: Array, steps: Array, rate: Array, rho: Array, epsilon: Array, g: Array
 ) -> Sequence[Array]:
     squares = squares * rho + g * g * (1 - rho)
     step = (steps + epsilon).sqrt() * (squares + epsilon).op("rsqrt") * g
     return [x - step * rate, squares, steps * rho + step * step * (1 - rho)]
 
 
-def _adagrad(op: Any, x: Array, squares: Array, rate: Array, g: Array) -> Sequence[Array]:
+def _adagrad(op: Node, x: Array, squares: Array, rate: Array, g: Array) -> Sequence[Array]:
     squares = squares + g * g if op.attributes["update_slots"] else squares
     return [x - g * rate * squares.op("rsqrt"), squares]
 
 
-def _adagrad_epsilon(op: Any, x: Array, squares: Array, rate: Array, epsilon: Array, g: Array) -> Sequence[Array]:
+def _adagrad_epsilon(op: Node, x: Array, squares: Array, rate: Array, epsilon: Array, g: Array) -> Sequence[Array]:
     squares = squares + g * g if op.attributes["update_slots"] else squares
     return [x - g * rate / (squares.sqrt() + epsilon), squares]
 
 
 def _adagrad_dual(
-    op: Any, x: Array, total: Array, squares: Array, g: Array, rate: Array, l1: Array, l2: Array, step: Array
+    op: Node, x: Array, total: Array, squares: Array, g: Array, rate: Array, l1: Array, l2: Array, step: Array
 ) -> Sequence[Array]:
     total, squares = total + g, squares + g * g
     turns = step.cast(x.dtype)
@@ -105,7 +110,9 @@ def _adagrad_dual(
 
 
 def _sign_step(rate: Callable[[Array, Array, Array], Array]) -> Rule:
-    def rule(op: Any, x: Array, m: Array, size: Array, base: Array, decay: Array, beta: Array, g: Array) -> Any:
+    def rule(
+        op: Node, x: Array, m: Array, size: Array, base: Array, decay: Array, beta: Array, g: Array
+    ) -> Sequence[Array]:
         m = m * beta + g * (1 - beta)
         return [x - size * rate(base, decay, _sign(g) * _sign(m)) * g, m]
 
@@ -113,21 +120,21 @@ def _sign_step(rate: Callable[[Array, Array, Array], Array]) -> Rule:
 
 
 def _rms(
-    op: Any, x: Array, ms: Array, mom: Array, rate: Array, rho: Array, momentum: Array, epsilon: Array, g: Array
+    op: Node, x: Array, ms: Array, mom: Array, rate: Array, rho: Array, momentum: Array, epsilon: Array, g: Array
 ) -> Sequence[Array]:
     ms = _toward(ms, g * g, rho)
     mom = mom * momentum + g * rate * (ms + epsilon).op("rsqrt")
     return [x - mom, ms, mom]
 
 
-def _centered_rms(op: Any, x: Array, mg: Array, ms: Array, mom: Array, *rest: Array) -> Sequence[Array]:
+def _centered_rms(op: Node, x: Array, mg: Array, ms: Array, mom: Array, *rest: Array) -> Sequence[Array]:
     rate, rho, momentum, epsilon, g = rest
     ms, mg = _toward(ms, g * g, rho), _toward(mg, g, rho)
     mom = mom * momentum + g * rate / (ms - mg * mg + epsilon).sqrt()
     return [x - mom, mg, ms, mom]
 
 
-def _ftrl(op: Any, x: Array, squares: Array, linear: Array, g: Array, *rest: Array) -> Sequence[Array]:
+def _ftrl(op: Node, x: Array, squares: Array, linear: Array, g: Array, *rest: Array) -> Sequence[Array]:
     """Follow the regularised leader."""
     rate, l1, l2, *shrinkage, power = rest
     after = squares + g * g
@@ -145,19 +152,19 @@ def _ftrl(op: Any, x: Array, squares: Array, linear: Array, g: Array, *rest: Arr
 
 
 def _proximal_adagrad(
-    op: Any, x: Array, squares: Array, rate: Array, l1: Array, l2: Array, g: Array
+    op: Node, x: Array, squares: Array, rate: Array, l1: Array, l2: Array, g: Array
 ) -> Sequence[Array]:
     squares = squares + g * g
     own = rate * squares.op("rsqrt")
     return [_proximal(x - g * own, own, l1, l2), squares]
 
 
-def _proximal_descent(op: Any, x: Array, rate: Array, l1: Array, l2: Array, g: Array) -> Sequence[Array]:
+def _proximal_descent(op: Node, x: Array, rate: Array, l1: Array, l2: Array, g: Array) -> Sequence[Array]:
     return [_proximal(x - g * rate, rate, l1, l2)]
 
 
 def _step(rule: Rule) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         return [x.value for x in rule(op, *(array(r, o) for o in operands))]
 
     return handler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from hlo_disc.import_.tensorflow.shapes import ints
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 class Grid:
@@ -23,7 +24,7 @@ class Grid:
     least, most: what the grid shall reach, one each or one a channel of the last axis.
     """
 
-    def __init__(self, op: Any, least: Array, most: Array):
+    def __init__(self, op: Node, least: Array, most: Array):
         first = 1 if op.attributes.get("narrow_range", False) else 0
         last = (1 << op.attributes.get("num_bits", 8)) - 1
         self.least, self.most = least, most
@@ -53,7 +54,7 @@ class Grid:
         return [where(inside, dy, zero), below.sum(axes), above.sum(axes)]
 
 
-def _grid(r: Reader, op: Any, x: Array, ends: Sequence[Operand]) -> Grid:
+def _grid(r: Reader, op: Node, x: Array, ends: Sequence[Operand]) -> Grid:
     """The ends of the grid are operands or attributes."""
     if not ends:
         return Grid(op, *(filled(r, op.attributes.get(name, d), F32, ()) for name, d in (("min", -6.0), ("max", 6.0))))
@@ -64,12 +65,12 @@ def _grid(r: Reader, op: Any, x: Array, ends: Sequence[Operand]) -> Grid:
     return Grid(op, least, most)
 
 
-def _fake(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _fake(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     return _grid(r, op, x, operands[1:]).rounded(x).value
 
 
-def _fake_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _fake_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x = (array(r, o) for o in operands[:2])
     grid = _grid(r, op, x, operands[2:])
     made = grid.gradients(dy, x, range(x.rank - grid.least.rank))
@@ -79,7 +80,7 @@ def _fake_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # ------------------------------------------------------------------------------------------- quantized and back at once
 
 
-def _and_back(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _and_back(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A grid that has 0, symmetric but for the last number; its ends are given, or those of the operand."""
     x = array(r, operands[0])
     flag = op.attributes.get
@@ -109,13 +110,13 @@ def _along(end: Array, x: Array, axis: int) -> Array:
     return end if axis == -1 or not end.rank else end.broadcast(x.shape, (axis,))
 
 
-def _rounding(op: Any) -> Callable[[Array], Array]:
+def _rounding(op: Node) -> Callable[[Array], Array]:
     if op.attributes.get("round_mode", "HALF_TO_EVEN") == "HALF_UP":
         return lambda x: (x + 0.5).op("floor")
     return lambda x: x.op("round_nearest_even")
 
 
-def _and_back_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _and_back_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Compute the gradients: an element inside of the range keeps its own; the ends of the range have none."""
     dy, x, least, most = (array(r, o) for o in operands)
     low, high = (_along(end, x, op.attributes.get("axis", -1)) for end in (least, most))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -13,15 +13,16 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.sizes.symbols import Input, select_specs
+from hlo_disc.import_.sizes.symbols import DimsOfInputs, Input, select_specs
 from hlo_disc.import_.stablehlo.decode import UnsupportedTypeError
 from hlo_disc.import_.stablehlo.module import read_block
 from hlo_disc.import_.stablehlo.names import Inputs
 from hlo_disc.import_.stablehlo.policy import Origin, StaticShapes
 from hlo_disc.import_.stablehlo.reader import Reader
-from hlo_disc.import_.tensorflow.program import Program, TensorType
+from hlo_disc.import_.tensorflow.program import Node, Program, TensorType
 from hlo_disc.import_.tensorflow.refused import REASONS
 
+A = TypeVar("A")
 T = TypeVar("T")
 TENSORFLOW = Origin(xla_windows=True)
 
@@ -42,11 +43,11 @@ class TensorFlowDecoder:
         dtype, sizes = self.tensor(kind)
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
-    def attribute(self, attribute: Any, decode: Callable[[Any], T]) -> T:
+    def attribute(self, attribute: A, decode: Callable[[A], T]) -> T:
         """`decode(attribute)`."""
         return decode(attribute)
 
-    def line(self, op: Any) -> str:
+    def line(self, op: Node) -> str:
         """The user's line of an op."""
         return op.location
 
@@ -55,7 +56,7 @@ class TensorFlowReader(Reader):
     """Follows TensorFlow's ops. What it writes as types holds less often than what is inferred from operands."""
 
     @staticmethod
-    def is_token(value: Any) -> bool:
+    def is_token(value: object) -> bool:
         """TensorFlow orders effects otherwise."""
         return False
 
@@ -78,13 +79,11 @@ class TensorFlowReader(Reader):
         else:
             self.assume(a, "==", b, "whether branches and turns agree in size")
 
-    def _check_type(self, result: Any, value: Value) -> None:
+    def _check_type(self, result: object, value: Value) -> None:
         pass
 
 
-def read_program(
-    program: Program, *, dims: Mapping[Any, Any] | Sequence[Any] | None = None, constraints: Sequence[str] = ()
-) -> Graph:
+def read_program(program: Program, *, dims: DimsOfInputs | None = None, constraints: Sequence[str] = ()) -> Graph:
     """The DHLO graph of a function of TensorFlow.
 
     dims: shape strings by input name or "args[i]", or one an input; sizes without a name are d0, d1 …

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,15 +15,18 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO, Elements
+from hlo_disc.import_.sizes.elements import ONE, ZERO, Element, Elements
 from hlo_disc.import_.sizes.shapes import Operand
-from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.folding import Fold, folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 from hlo_disc.import_.tensorflow.indexing.indexing import take_along
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.ir.graph import Value
+    from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 # Elements of these are summed in f32 and rounded once.
 _NARROW = 4
@@ -33,7 +37,7 @@ def _axes(r: Reader, x: Array, axes: Operand) -> list[int]:
 
 
 def _reduce(kind: str) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         if isinstance(operands[1], BroadcastAxes):
             made = Reduced(x)
@@ -48,27 +52,27 @@ def _reduce(kind: str) -> Handler:
     return handler
 
 
-def _in_f32(x: Array, function: Any) -> Array:
+def _in_f32(x: Array, function: Callable[[Array], Array]) -> Array:
     narrow = x.dtype.itemsize < _NARROW and x.dtype.kind not in "iubc"
     return function(x.cast(np.float32)).cast(x.dtype) if narrow else function(x)
 
 
-def _mean(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _mean(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
     return _in_f32(x, lambda y: y.mean(axes, keep)).value
 
 
-def _euclidean(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _euclidean(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
     return _in_f32(x, lambda y: (y * y.conj()).sum(axes, keep).sqrt()).value
 
 
-def _fold(number: Any) -> Any:
+def _fold(number: Callable[..., Element | None]) -> Fold:
     """All elements of a vector of sizes combined into one."""
 
-    def fold(r: Reader, op: Any, x: np.ndarray, axes: np.ndarray) -> np.ndarray | None:
+    def fold(r: Reader, op: Node, x: np.ndarray, axes: np.ndarray) -> np.ndarray | None:
         if any(not d.is_const for d in axes.reshape(-1)) or (x.ndim > 1) or not (x.ndim and axes.size):
             return None
         scalar, elements = r.evaluator.scalar, x.tolist()
@@ -86,7 +90,7 @@ def _fold(number: Any) -> Any:
 def _arg(largest: bool) -> Handler:
     """The first place of the largest or smallest element; of none the first."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         axis, dtype = axis_of(r, operands[1], x.rank), result_dtype(op)
         best = x.reduce("max" if largest else "min", [axis], keep=True)
@@ -99,7 +103,7 @@ def _arg(largest: bool) -> Handler:
 
 
 def _cumulative(kind: str) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         axis = axis_of(r, operands[1], x.rank)
         reverse, exclusive = (op.attributes.get(name, False) for name in ("reverse", "exclusive"))
@@ -111,7 +115,7 @@ def _cumulative(kind: str) -> Handler:
     return handler
 
 
-def _shifted(x: Array, axis: int, reverse: bool, number: Any) -> Array:
+def _shifted(x: Array, axis: int, reverse: bool, number: float) -> Array:
     """Moved by one along an axis, a number in place of the first (or last) element."""
     n = x.shape[axis]
     one, zero = ([Dim.const(k) if a == axis else ZERO for a in range(x.rank)] for k in (1, 0))
@@ -119,18 +123,18 @@ def _shifted(x: Array, axis: int, reverse: bool, number: Any) -> Array:
     return padded.slice(axis, ONE, n + 1) if reverse else padded.slice(axis, ZERO, n)
 
 
-def _log_cumsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _log_cumsum(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axis = axis_of(r, operands[1], x.rank)
     reverse = op.attributes.get("reverse", False)
 
-    def build(b: Any, v: Any) -> list[Any]:
+    def build(b: GraphBuilder, v: tuple[Value, ...]) -> list[Value]:
         most, least = b.op("maximum", v), b.op("minimum", v)
         gap = b.op("subtract", (least, most))
         sum_ = b.op("add", (most, b.op("log_plus_one", (b.op("exponential", (gap,)),))))
         return [b.op("select", (b.op("compare", v, direction="EQ"), b.op("add", (v[0], ln2(b))), sum_))]
 
-    def ln2(b: Any) -> Any:
+    def ln2(b: GraphBuilder) -> Value:
         return b.op("constant", (), value=np.asarray(np.log(2)).astype(x.dtype))
 
     init = filled(r, -np.inf, x.dtype, ())
@@ -139,7 +143,7 @@ def _log_cumsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return (_shifted(made, axis, reverse, -np.inf) if op.attributes.get("exclusive", False) else made).value
 
 
-def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = r.data(operands[0])
     (k,) = r.tensor_shape(r.elements(operands[1])) if len(operands) > 1 else (Dim.const(op.attributes["k"]),)
     values, places = take_top(r, x, k, True)
@@ -147,7 +151,7 @@ def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [values, Array(r, places).cast(wanted).value]
 
 
-def _in_top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _in_top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Nothing is among the first of a row with a number that is not finite, nor what the row does not have."""
     scores, targets = array(r, operands[0]), array(r, operands[1])
     own = take_along(scores, targets.expand(1), 1)
@@ -157,7 +161,7 @@ def _in_top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return ((better < k) & known & scores.op("is_finite").reduce("and", [1])).value
 
 
-def _bincount(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _bincount(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """How often each number below a size is there, or what such weigh together: of all, or of each row of a matrix."""
     x, weights = array(r, operands[0]), array(r, operands[2])
     (size,) = r.tensor_shape(r.elements(operands[1]))
@@ -176,7 +180,7 @@ def _bincount(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
-def _buckets(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _buckets(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """How many boundaries are not above each number."""
     x = array(r, operands[0])
     x = x.cast(np.float32) if x.dtype.kind in "iu" else x
@@ -187,7 +191,7 @@ def _buckets(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return (~below).cast(np.int32).sum([x.rank]).value
 
 
-def _approximate_top(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _approximate_top(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Exactly, as XLA does on a CPU."""
     if not op.attributes.get("aggregate_to_topk", True):
         r.unsupported("only aggregate_to_topk=True")

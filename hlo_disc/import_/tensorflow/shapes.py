@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
+
+T = TypeVar("T")
 
 
 def shape_of(x: Operand) -> Shape:
@@ -46,13 +49,13 @@ def axis_of(r: Reader, x: Operand, rank: int, what: str = "the axis") -> int:
     return axis % max(rank, 1)
 
 
-def result_dtype(op: Any, number: int = 0) -> np.dtype:
-    return op.results[number].type.dtype
+def result_dtype(op: Node, number: int = 0) -> np.dtype:
+    return cast(np.dtype, op.results[number].type.dtype)
 
 
-def _const(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _const(r: Reader, op: Node, operands: list[Operand]) -> Result:
     value = op.attributes["value"]
-    if result_dtype(op) is None:
+    if op.results[0].type.dtype is None:
         r.unsupported(f"a constant of type {op.results[0].type}")
     if value.dtype.kind in "iub" and value.size <= LIMIT:
         elements = np.empty(value.shape, object)
@@ -64,15 +67,15 @@ def _const(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return r.constant(np.array(value, order="C"))
 
 
-def _shape(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _shape(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [sizes_operand(r, shape_of(x), result_dtype(op)) for x in operands]
 
 
-def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _size(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return sizes_operand(r, [dim_product(shape_of(operands[0]))], result_dtype(op), scalar=True)
 
 
-def _rank(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _rank(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return sizes_operand(r, [Dim.const(len(shape_of(operands[0])))], result_dtype(op), scalar=True)
 
 
@@ -97,7 +100,7 @@ def target_shape(r: Reader, x: Operand, sizes: Sequence[Dim], have: Shape) -> Sh
     return tuple(r.facts.canonical(size) if i == axis else d for i, d in enumerate(sizes))
 
 
-def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reshape(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[0]
     sizes = r.tensor_shape(r.elements(operands[1]))
     if isinstance(x, Reduced):
@@ -109,31 +112,31 @@ def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return array(r, x).reshape(shape).value
 
 
-def _as_it_is(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return operands[0]
 
 
-def _expand(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _expand(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     return x.expand(axis_of(r, operands[1], x.rank + 1)).value
 
 
-def _expand_sizes(r: Reader, op: Any, x: np.ndarray, axis: np.ndarray) -> np.ndarray | None:
+def _expand_sizes(r: Reader, op: Node, x: np.ndarray, axis: np.ndarray) -> np.ndarray | None:
     at = axis.reshape(-1)[0]
     return np.expand_dims(x, at.value) if at.is_const else None
 
 
-def _squeezed(shape: Sequence[Any], op: Any, one: Any) -> list[int]:
+def _squeezed(shape: Sequence[T], op: Node, one: Callable[[T], bool]) -> list[int]:
     rank = len(shape)
     return [a % rank for a in _said(op)] or [a for a in range(rank) if one(shape[a])]
 
 
-def _said(op: Any) -> Sequence[int]:
+def _said(op: Node) -> Sequence[int]:
     """The axes that a Squeeze names; without any it drops all that are 1."""
     return op.attributes.get("squeeze_dims") or op.attributes.get("axis") or ()
 
 
-def _squeeze(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _squeeze(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes = _squeezed(x.shape, op, lambda d: r.facts.equal(d, ONE) is Truth.YES)
     for a in range(0 if _said(op) else x.rank):
@@ -144,12 +147,12 @@ def _squeeze(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.reshape([d for a, d in enumerate(x.shape) if a not in axes]).value
 
 
-def _squeeze_sizes(r: Reader, op: Any, x: np.ndarray) -> np.ndarray:
+def _squeeze_sizes(r: Reader, op: Node, x: np.ndarray) -> np.ndarray:
     axes = _squeezed(x.shape, op, lambda d: d == 1)
     return np.squeeze(x, tuple(axes))
 
 
-def _fill(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _fill(r: Reader, op: Node, operands: list[Operand]) -> Result:
     shape, x = r.sizes(operands[0]), operands[1]
     known = isinstance(x, Symbolic) and x.is_known and all(d.is_const for d in shape)
     if known and dim_product(shape).value <= LIMIT:
@@ -158,7 +161,7 @@ def _fill(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return array(r, x).broadcast(shape).value
 
 
-def _range(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _range(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
     known = all(isinstance(x, Symbolic) for x in operands)
     if dtype.kind in "iu" and known:
@@ -190,7 +193,7 @@ def _times(span: Dim, step: Dim) -> Dim | None:
     return times if times * step is span else None
 
 
-def _list_diff(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _list_diff(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The numbers of one list that another has not, and where they are."""
     here, there = (ints(r, x, "the numbers") for x in operands)
     kept = [(Dim.const(x), Dim.const(i)) for i, x in enumerate(here) if x not in there]
@@ -198,7 +201,7 @@ def _list_diff(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [sizes_operand(r, column, result_dtype(op, k)) for k, column in enumerate(columns)]
 
 
-def _lin_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _lin_space(r: Reader, op: Node, operands: list[Operand]) -> Result:
     start, stop = array(r, operands[0]), array(r, operands[1])
     (size,) = r.sizes(array_1d(r, operands[2]))
     line = iota(r, (size,), 0, np.int64)
@@ -219,22 +222,22 @@ def array_1d(r: Reader, x: Operand) -> Operand:
     return array(r, x).reshape((ONE,)).value
 
 
-def _broadcast_to(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _broadcast_to(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, shape = array(r, operands[0]), r.sizes(operands[1])
     return x.broadcast(shape).value
 
 
-def _pack(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _pack(r: Reader, op: Node, operands: list[Operand]) -> Result:
     xs = [array(r, x) for x in operands]
     axis = op.attributes.get("axis", 0) % (xs[0].rank + 1)
     return joined([x.expand(axis) for x in xs], axis).value
 
 
-def _pack_sizes(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray:
+def _pack_sizes(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray:
     return np.stack(xs, op.attributes.get("axis", 0))
 
 
-def _unpack(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _unpack(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, count = operands[0], len(op.results)
     axis = op.attributes.get("axis", 0) % len(shape_of(x))
     r.equal(shape_of(x)[axis], Dim.const(count), f"dimension {axis}, which is taken apart, and the number of parts")
@@ -249,19 +252,19 @@ def _unpack(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return list(map(part, range(count)))
 
 
-def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _concat(r: Reader, op: Node, operands: list[Operand]) -> Result:
     *parts, axis = operands if op.name == "tf.ConcatV2" else [*operands[1:], operands[0]]
     xs = [array(r, x) for x in parts]
     return joined(xs, axis_of(r, axis, xs[0].rank)).value
 
 
-def _concat_sizes(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
+def _concat_sizes(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray | None:
     *parts, axis = xs if op.name == "tf.ConcatV2" else [*xs[1:], xs[0]]
     at = axis.reshape(-1)[0]
     return np.concatenate(parts, at.value) if at.is_const else None
 
 
-def _concat_offset(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _concat_offset(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Where each part begins in what they are concatenated to."""
     shapes = [r.elements(x) for x in operands[1:]]
     axis, at, made = axis_of(r, operands[0], len(shapes[0])), ZERO, []
@@ -271,7 +274,7 @@ def _concat_offset(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made
 
 
-def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[1]
     axis = axis_of(r, operands[0], len(shape_of(x)))
     count, size = len(op.results), shape_of(x)[axis]
@@ -280,7 +283,7 @@ def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return _parts(r, x, axis, [part] * count)
 
 
-def _split_v(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _split_v(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[0]
     axis = axis_of(r, operands[2], len(shape_of(x)))
     size = shape_of(x)[axis]
@@ -302,7 +305,7 @@ def _parts(r: Reader, x: Operand, axis: int, sizes: Sequence[Dim]) -> list[Opera
     return made  # type: ignore[return-value]
 
 
-def _tile(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _tile(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, times = array(r, operands[0]), r.sizes(operands[1])
     spread: list[Dim] = []
     for n, t in zip(x.shape, times, strict=True):
@@ -311,13 +314,13 @@ def _tile(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return wide.reshape([n * t for n, t in zip(x.shape, times, strict=True)]).value
 
 
-def _pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     number = array(r, operands[2]) if len(operands) > 2 else 0
     return x.pad(pairs[::2], pairs[1::2], number).value
 
 
-def _pad_sizes(r: Reader, op: Any, x: np.ndarray, pairs: np.ndarray, *number: np.ndarray) -> np.ndarray | None:
+def _pad_sizes(r: Reader, op: Node, x: np.ndarray, pairs: np.ndarray, *number: np.ndarray) -> np.ndarray | None:
     if any(not d.is_const for d in pairs.reshape(-1)) or result_dtype(op).kind == "b":
         return None
     widths = [(low.value, high.value) for low, high in pairs]
@@ -328,7 +331,7 @@ def _pad_sizes(r: Reader, op: Any, x: np.ndarray, pairs: np.ndarray, *number: np
     return made
 
 
-def _mirror_pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _mirror_pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Index arithmetic: an element outside is that at its mirror image."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     symmetric = op.attributes["mode"] == "SYMMETRIC"
@@ -351,7 +354,7 @@ def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
     return where(place < 0, before, where(place < size, place, after))
 
 
-def _mirror_pad_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _mirror_pad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Every element gets the sum of its images: a product with the matrix of which image is whose."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
@@ -366,17 +369,17 @@ def _mirror_pad_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _transpose(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _transpose(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     made = x.transpose([a % max(x.rank, 1) for a in ints(r, operands[1], "the permutation")])
     return (made.conj() if op.name == "tf.ConjugateTranspose" else made).value
 
 
-def _transpose_sizes(r: Reader, op: Any, x: np.ndarray, perm: np.ndarray) -> np.ndarray | None:
+def _transpose_sizes(r: Reader, op: Node, x: np.ndarray, perm: np.ndarray) -> np.ndarray | None:
     return x.transpose([d.value for d in perm]) if all(d.is_const for d in perm) else None
 
 
-def _invert_permutation(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _invert_permutation(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     if isinstance(operands[0], Symbolic) and operands[0].exact:
         perm = ints(r, operands[0], "the permutation")
@@ -386,7 +389,7 @@ def _invert_permutation(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), **attrs)[1]
 
 
-def _broadcast_args(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _broadcast_args(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return sizes_operand(r, broadcast_shape(r, *map(r.elements, operands)), result_dtype(op))
 
 
@@ -396,12 +399,12 @@ def broadcast_shape(r: Reader, a: Shape, b: Shape) -> Shape:
     return tuple(common(r, m, n) for m, n in zip(*wide, strict=True))
 
 
-def _broadcast_axes(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _broadcast_axes(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = map(r.elements, operands)
     return [BroadcastAxes(a, b), BroadcastAxes(b, a)]
 
 
-def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _diag(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     both = (*x.shape, *x.shape)
     inside = filled(r, True, np.bool_, both)
@@ -410,14 +413,14 @@ def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(inside, x.broadcast(both, range(x.rank)), 0).value
 
 
-def _ensure(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _ensure(r: Reader, op: Node, operands: list[Operand]) -> Result:
     for axis, (d, size) in enumerate(zip(shape_of(operands[0]), op.attributes["shape"] or (), strict=False)):
         if size is not None:
             r.equal(d, Dim.const(size), f"dimension {axis} and what it is said to be")
     return operands[0]
 
 
-def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _empty(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return filled(r, 0, result_dtype(op), r.sizes(operands[0])).value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.tensorflow.elementwise import formula
 
 
-def _applied(fn: Callable[..., Any]) -> Handler:
+def _applied(fn: Callable[..., object]) -> Handler:
     """A function of numbers; halves are computed in f32."""
 
     def apply(*xs: Array) -> Array:
@@ -27,10 +26,10 @@ def _applied(fn: Callable[..., Any]) -> Handler:
     return formula(apply)
 
 
-def _gamma(fn: Callable[..., Any], at_most: float) -> Handler:
+def _gamma(fn: Callable[..., jax.Array], at_most: float) -> Handler:
     """An incomplete gamma function, where JAX has others of its edges than TensorFlow. at_most: for a = infinity."""
 
-    def apply(a: Any, x: Any) -> Any:
+    def apply(a: jax.Array, x: jax.Array) -> jax.Array:
         made = jnp.where(jnp.isinf(a) & (x >= 0) & jnp.isfinite(x), at_most, fn(a, x))
         made = jnp.where(a <= 0, jnp.nan, made)
         return made if at_most else jnp.where(x == 0, 0, made)

@@ -7,7 +7,7 @@ computed again where it is asked for, from what the branch was given.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.handlers.control import make_branches
@@ -15,7 +15,9 @@ from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import TOKEN, Operand, Token
 
 if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Block, Node
 
 _OPTIONALS = ("tf.OptionalFromValue", "tf.OptionalNone")
 
@@ -33,7 +35,7 @@ class Taken:
     def __init__(self, name: str, operands: Sequence[Operand]):
         self.name = name
         self.operands = operands
-        self._made: tuple[Any, list[Operand]] | None = None
+        self._made: tuple[GraphBuilder, list[Operand]] | None = None
 
     def result(self, r: Reader, k: int) -> Operand:
         """Return result k of the branch, built once in the region that the reader is in."""
@@ -73,21 +75,21 @@ def choose(r: Reader, index: Value, names: Sequence[str], operands: Sequence[Ope
     return [Optionals([Again(x, k) for x in branches]) if k in optional else next(values) for k in numbers]
 
 
-def _optional(block: Any) -> list[int]:
+def _optional(block: Block) -> list[int]:
     """Which results are optionals."""
     made = {op.results[0] for op in block.operations if op.name in _OPTIONALS}
     return [k for k, x in enumerate(block.operations[-1].operands) if x in made]
 
 
-def _keep(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _keep(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [Kept(operands[0])]
 
 
-def _none(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _none(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [TOKEN]
 
 
-def _value(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _value(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[0]
     found = x.branch.result(r, x.k) if isinstance(x, Again) else x
     if not isinstance(found, Kept):

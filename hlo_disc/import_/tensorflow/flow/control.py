@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from hlo_disc.import_.tensorflow.flow.branches import Kept, Optionals, choose, o
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow import program
+    from hlo_disc.import_.tensorflow.program import Block, Node, Region
 
 
 class Reserved(Bundle):
@@ -55,11 +57,11 @@ class Repeated(Token):
         self.sizes = sizes
 
 
-def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _call(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return r.call(op.attributes["f"], operands)
 
 
-def _program(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _program(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A compiled program in a graph: the function that it was made from, called with what the program takes."""
     arguments = r.functions[op.attributes["f"]].regions[0].blocks[0].arguments
     inputs, given = [], dict[str, Dim]()
@@ -79,7 +81,7 @@ def _program(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return r.call(op.attributes["f"], operands)
 
 
-def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _while(r: Reader, op: Node, operands: list[Operand]) -> Result:
     test, step = (r.functions[op.attributes[name]].regions[0] for name in ("cond", "body"))
     if any(isinstance(x, Reserved) for x in operands):
         _bound(_turns(r, test, step, operands), step.blocks[0], operands)
@@ -101,10 +103,10 @@ class Turns(NamedTuple):
 
     most: Dim | None
     exact: bool = False
-    counters: Mapping[Any, tuple[Dim, int]] = MappingProxyType({})
+    counters: Mapping[program.Result, tuple[Dim, int]] = MappingProxyType({})
 
 
-def _bound(turns: Turns, block: Any, operands: list[Operand]) -> None:
+def _bound(turns: Turns, block: Block, operands: list[Operand]) -> None:
     """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most.
 
     So has one that each turn writes at the turn's number.
@@ -113,18 +115,19 @@ def _bound(turns: Turns, block: Any, operands: list[Operand]) -> None:
         if not isinstance(x, Reserved):
             continue
         at = _written_at(block, argument, after) if x.length is ZERO and turns.exact else None
-        if x.length is None or turns.counters.get(at) == (ZERO, 1):
+        if x.length is None or (at is not None and turns.counters.get(at) == (ZERO, 1)):
             x.length = turns.most
 
 
-def _written_at(block: Any, argument: Any, after: Any) -> Any:
+def _written_at(block: Block, argument: program.Result, after: program.Result) -> program.Result | None:
     """The index at which a turn writes a list, and does nothing else to it; None where that is not so."""
     write = next((op for op in block.operations if after in op.results), None)
-    is_one = write is not None and write.name == "tf.TensorListSetItem" and write.operands[0] is argument
-    return write.operands[1] if is_one else None  # type: ignore[union-attr]
+    if write is not None and write.name == "tf.TensorListSetItem" and write.operands[0] is argument:
+        return write.operands[1]
+    return None
 
 
-def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Turns:
+def _turns(r: Reader, test: Region, step: Region, operands: list[Operand]) -> Turns:
     """How many turns a loop takes at most: its `maximum_iterations`, or where the test says that a counter ends."""
     most = _size(r, operands[1]) if len(operands) > 1 else None
     if most is not None and r.evaluator.scalar.nonnegative(most):
@@ -132,13 +135,14 @@ def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Turns:
     block = step.blocks[0]
     slots = list(zip(block.arguments, block.operations[-1].operands, operands, strict=True))
     kept = {argument: x for argument, after, x in slots if argument is after}
-    turn, given, counters = Dim.symbol("_turn"), [], dict[Any, tuple[Dim, int]]()
+    turn, given = Dim.symbol("_turn"), list[Operand]()
+    counters: dict[program.Result, tuple[Dim, int]] = {}
     for argument, after, x in slots:
         if argument in kept or isinstance(x, (Bundle, Token)):
             given.append(x)
         elif (start := _size(r, x)) is not None and (each := _added(r, block, argument, after, kept)):
             counters[argument] = start, each
-            given.append(Symbolic(x.dtype, (), (start + turn * each,)))  # type: ignore[union-attr]
+            given.append(Symbolic(x.dtype, (), (start + turn * each,)))
         else:
             given.append(Value((v := r.data(x)).dtype, v.shape, None, 0))
     (condition,) = r.probe(test, given)
@@ -164,7 +168,9 @@ def _size(r: Reader, x: Operand) -> Dim | None:
     return None
 
 
-def _added(r: Reader, block: Any, argument: Any, after: Any, kept: Mapping[Any, Operand]) -> int:
+def _added(
+    r: Reader, block: Block, argument: program.Result, after: program.Result, kept: Mapping[program.Result, Operand]
+) -> int:
     """The number that a turn adds to an argument; 0 where it does something else. kept: what no turn changes."""
     makers = {op.results[0]: op for op in block.operations if op.results}
     add = makers.get(after)
@@ -183,7 +189,7 @@ def _added(r: Reader, block: Any, argument: Any, after: Any, kept: Mapping[Any, 
     return number if add.name == "tf.AddV2" else -number
 
 
-def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]:
+def _with_shapes(r: Reader, step: Region, operands: list[Operand]) -> list[Operand]:
     """Lists get the shapes of what a first turn of the loop puts into them; the turn itself is forgotten."""
     given = [x if isinstance(x, (Bundle, Token)) else Value((v := r.data(x)).dtype, v.shape, None, 0) for x in operands]
     returned = r.probe(step, given)
@@ -202,7 +208,7 @@ def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]
     return made
 
 
-def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _if(r: Reader, op: Node, operands: list[Operand]) -> Result:
     condition, *rest = operands
     names = [op.attributes[name] for name in ("else_branch", "then_branch")]
     if isinstance(condition, Symbolic) and not condition.wraps and isinstance(condition.elements[0], bool):
@@ -217,7 +223,7 @@ def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return choose(r, index.cast(np.int32).value, names, rest)
 
 
-def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _case(r: Reader, op: Node, operands: list[Operand]) -> Result:
     index, *rest = operands
     names = op.attributes["branches"]
     known = r.constant_of(index)
@@ -231,13 +237,13 @@ def _branch(r: Reader, names: Sequence[str], number: int, operands: Sequence[Ope
     return r.call(names[number], of_branch(operands, number))
 
 
-def _device(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _device(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Which of the devices that an op has branches for this is: a number behind them where it is none."""
     names = op.attributes["device_names"]
     return Symbolic(np.dtype(np.int32), (), (Dim.const(names.index("CPU") if "CPU" in names else len(names)),))
 
 
-def _stand_in(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _stand_in(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Make zeros for a result that a branch does not have, and that nobody reads."""
     sizes = op.attributes["shape"]
     if sizes is None or None in sizes:
@@ -248,7 +254,7 @@ def _stand_in(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # --------------------------------------------------------------------------------------------------------------- lists
 
 
-def _reserve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reserve(r: Reader, op: Node, operands: list[Operand]) -> Result:
     sizes = r.elements(operands[0]) if _is_shape(r, operands[0]) else None
     (count,) = r.tensor_shape(r.elements(operands[1]))
     made = Reserved(count, op.attributes["element_dtype"])
@@ -262,11 +268,11 @@ def _is_shape(r: Reader, x: Operand) -> bool:
     return not (isinstance(x, Symbolic) and not x.sizes)
 
 
-def _from_tensor(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _from_tensor(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return r.data(operands[0])
 
 
-def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _get_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved):
         shape = r.elements(operands[2])
         if any(d.is_const and d.value < 0 for d in shape):
@@ -278,13 +284,13 @@ def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.emit("dynamic_slice", at, *[zero] * (x.rank - 1), sizes=sizes).reshape(x.shape[1:]).value
 
 
-def _gather_items(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _gather_items(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved):
         r.unsupported("tensors are taken of a list into which nothing was put")
     return array(r, operands[0]).take(array(r, operands[1]), 0).value
 
 
-def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _set_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
     item, at = array(r, operands[2]), array(r, operands[1])
     x = operands[0].filled(r, item.shape, item.dtype) if isinstance(operands[0], Reserved) else array(r, operands[0])
     if op.attributes.get("resize_if_index_out_of_bounds"):
@@ -303,11 +309,11 @@ def _grown(r: Reader, x: Array, at: int | None) -> Array:
     return x
 
 
-def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _empty(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return Reserved(None, op.attributes["element_dtype"])
 
 
-def _push(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _push(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The last tensor of a list that grows is its last row: the others make room."""
     sizes = operands[1]
     if isinstance(sizes, (Kept, Optionals)):
@@ -321,7 +327,7 @@ def _push(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined([x.slice(0, ONE, x.shape[0]), item.expand(0)], 0).value
 
 
-def _pop(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _pop(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Repeated):
         return [operands[0], operands[0].sizes]
     x = array(r, operands[0])
@@ -331,7 +337,7 @@ def _pop(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [rest.value, last.reshape(x.shape[1:]).value]
 
 
-def _stack(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _stack(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved):
         shape = r.elements(operands[1])
         if any(d.is_const and d.value < 0 for d in shape):
@@ -340,7 +346,7 @@ def _stack(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return operands[0]
 
 
-def _length(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _length(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[0]
     count = x.length if isinstance(x, Reserved) else r.data(x).shape[0]
     if count is None:
@@ -348,7 +354,7 @@ def _length(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return Symbolic(np.dtype(np.int32), (), (count,))
 
 
-def _element_shape(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _element_shape(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[0]
     if isinstance(x, Reserved) and x.shape is None:
         r.unsupported("the shape of a list's tensors is asked before one is put into it")
@@ -356,7 +362,7 @@ def _element_shape(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return Symbolic(op.results[0].type.dtype, (len(shape),), tuple(shape))  # type: ignore[arg-type]
 
 
-def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _concat(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """All tensors of a list one behind the other, and how long each is."""
     x = array(r, operands[0])
     count, size, *rest = x.shape
@@ -364,7 +370,7 @@ def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [x.reshape((count * size, *rest)).value, lengths.value]
 
 
-def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Equal parts: other lists are no tensor."""
     x, lengths = array(r, operands[0]), r.elements(operands[2])
     if not lengths or any(d is not lengths[0] for d in lengths):

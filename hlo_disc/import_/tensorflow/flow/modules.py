@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -20,13 +20,14 @@ from hlo_disc.import_.tensorflow.flow.xla import as_bytes
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 _PLATFORM = "CPU"
 # The argument by which a module for several platforms is told which one it is on.
 _PLATFORM_NUMBER = "_platform_index"
 
 
-def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _call(r: Reader, op: Node, operands: list[Operand]) -> Result:
     platforms = op.attributes.get("platforms") or [_PLATFORM]
     if op.attributes.get("function_list"):
         r.unsupported("its module calls functions of TensorFlow")

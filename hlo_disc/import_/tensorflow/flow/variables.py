@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from hlo_disc.import_.tensorflow.sampling import random
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 # A generator counts 256 words for each number that is drawn, whatever it is drawn from.
 _WORDS = 256
 
 
-def _assign(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _assign(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A variable keeps its shape, but where that is not known."""
     made, sizes = r.data(operands[1]), op.operands[0].type.sizes
     if sizes is not None:
@@ -36,7 +37,7 @@ def _assign(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _by(name: str) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         held, other = array(r, operands[0]), array(r, operands[1])
         for axis, (d, n) in enumerate(zip(other.shape, held.shape, strict=True)):
             r.equal(d, n, f"dimension {axis} of a value and of the variable")
@@ -45,7 +46,7 @@ def _by(name: str) -> Handler:
     return handler
 
 
-def _is_initialized(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _is_initialized(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A variable is read when the program is called: there it has a value."""
     return Symbolic(np.dtype(np.bool_), (), (True,))
 
@@ -53,7 +54,7 @@ def _is_initialized(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _scatter(kind: str) -> Handler:
     """Rows at the numbers of rows, or one number for all of them."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         held, at, updates = (array(r, x) for x in operands)
         if not updates.rank:
             updates = updates.broadcast((*at.shape, *held.shape[1:]))
@@ -73,19 +74,19 @@ def _skipped(r: Reader, state: Array, count: Array) -> Array:
     return joined([after.emit("bitcast_convert", dtype=I64), high + carried, *key], 0)
 
 
-def _read_and_skip(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _read_and_skip(r: Reader, op: Node, operands: list[Operand]) -> Result:
     state = array(r, operands[0])
     return [state.value, _skipped(r, state, array(r, operands[2])).value]
 
 
-def _skip(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _skip(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return _skipped(r, array(r, operands[0]), array(r, operands[2])).value
 
 
 def _drawn(name: str) -> Handler:
     """Numbers of a distribution from a generator's state: those of the op without one, and the state after them."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         state, algorithm, shape, *rest = operands
         held = array(r, state)
         key, counter = held.slice(0, 2, 3), held.slice(0, 0, 2)

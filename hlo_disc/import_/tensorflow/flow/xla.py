@@ -34,6 +34,7 @@ from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 if TYPE_CHECKING:
     from hlo_disc.import_.handlers.gather import Numbers
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node, Region
 
 
 def as_bytes(text: str | bytes) -> bytes:
@@ -41,25 +42,25 @@ def as_bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def _message(op: Any, kind: str) -> Any:
+def _message(op: Node, kind: str) -> Any:
     """The message of XLA's that an attribute is."""
     from tensorflow.compiler.xla import xla_data_pb2
 
     return getattr(xla_data_pb2, kind).FromString(as_bytes(op.attributes["dimension_numbers"]))
 
 
-def _region(r: Reader, op: Any, name: str) -> Any:
+def _region(r: Reader, op: Node, name: str) -> Region:
     return r.functions[op.attributes[name]].regions[0]
 
 
-def _as_it_is(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return operands[: len(op.results)]
 
 
 # --------------------------------------------------------------------------------------------------- products and sums
 
 
-def _dot(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dot(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (r.data(x) for x in operands)
     given = _message(op, "DotDimensionNumbers")
     numbers = {
@@ -73,7 +74,7 @@ def _dot(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return r.emit("dot_general", (a, b), **numbers, dtype=result_dtype(op), tf32=False)
 
 
-def _conv(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _conv(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, w = (r.data(o) for o in operands[:2])
     strides, base, holes, groups = (tuple(ints(r, operands[i], "strides and dilations")) for i in (2, 4, 5, 6))
     given = _message(op, "ConvolutionDimensionNumbers")
@@ -103,7 +104,7 @@ def _conv(r: Reader, op: Any, operands: list[Operand]) -> Result:
     )
 
 
-def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reduce(r: Reader, op: Node, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
     count = len(values) // 2
     xs, inits = values[:count], values[count:]
@@ -124,13 +125,13 @@ def _window(r: Reader, window: Operand, padding: Operand, rest: Sequence[Operand
     return Window(sizes, strides, base, holes, pairs[::2], pairs[1::2])
 
 
-def _reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reduce_window(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, init, window, *rest, padding = operands
     region = _region(r, op, "computation")
     return make_reduce_window(r, [r.data(x), r.data(init)], region, _window(r, window, padding, rest))
 
 
-def _select_and_scatter(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _select_and_scatter(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, window, strides, padding, source, init = operands
     regions = [_region(r, op, name) for name in ("select", "scatter")]
     sizes = _window(r, window, padding, [strides])
@@ -140,13 +141,13 @@ def _select_and_scatter(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # ---------------------------------------------------------------------------------------------------------------- sorts
 
 
-def _sorted(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _sorted(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The last axis in ascending order, by the first operand."""
     xs = [r.data(x) for x in operands]
     return make_sort(r, xs, first_operand_order(r, xs), (), xs[0].rank - 1, True)
 
 
-def _sort_by(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _sort_by(r: Reader, op: Node, operands: list[Operand]) -> Result:
     *given, axis = operands
     xs = [r.data(x) for x in given]
     body, captured = scalar_body(r, _region(r, op, "comparator"), [x.dtype for x in xs for _ in range(2)])
@@ -157,7 +158,7 @@ def _sort_by(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # -------------------------------------------------------------------------------------------------- parts of an operand
 
 
-def _gather(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _gather(r: Reader, op: Node, operands: list[Operand]) -> Result:
     given = _message(op, "GatherDimensionNumbers")
     names = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
     numbers = {name: tuple(getattr(given, name)) for name in (*names, "start_index_map")}
@@ -165,7 +166,7 @@ def _gather(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return make_gather(r, r.data(operands[0]), operands[1], cast("Numbers", numbers), r.sizes(operands[2]))
 
 
-def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _scatter(r: Reader, op: Node, operands: list[Operand]) -> Result:
     given = _message(op, "ScatterDimensionNumbers")
     x, at, updates = (r.data(o) for o in operands)
     names = {
@@ -188,25 +189,25 @@ def _starts(r: Reader, x: Operand, rank: int) -> list[Operand]:
     return [r.element(r.data(x), i) for i in range(rank)]
 
 
-def _dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dynamic_slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = r.data(operands[0])
     return make_dynamic_slice(r, x, _starts(r, operands[1], x.rank), r.sizes(operands[2]))
 
 
-def _dynamic_update_slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dynamic_update_slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, update = (r.data(o) for o in operands[:2])
     return make_update(r, x, update, [r.data(start) for start in _starts(r, operands[2], x.rank)])
 
 
-def _pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return make_pad(r, operands[:2], *map(r.dims, operands[2:]))
 
 
-def _pairs(op: Any, rank: int, name: str, default: int) -> list[int]:
+def _pairs(op: Node, rank: int, name: str, default: int) -> list[int]:
     return list(op.attributes.get(name) or [default] * rank)
 
 
-def _concatenated(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _concatenated(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Blocks in row-major order as one tensor, less what it was padded by at the end of each axis."""
     xs = [array(r, x) for x in operands]
     counts = _pairs(op, xs[0].rank, "num_concats", 1)
@@ -219,7 +220,7 @@ def _concatenated(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Split a tensor into blocks in row-major order, after padding at the end of each axis."""
     x = array(r, operands[0])
     x = x.pad([ZERO] * x.rank, _pairs(op, x.rank, "paddings", 0))
@@ -231,7 +232,7 @@ def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [y.value for y in parts]
 
 
-def _aligned(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _aligned(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Two operands of one rank: the axes of the one with fewer are those that are said."""
     a, b = (array(r, x) for x in operands[:2])
     axes = ints(r, operands[2], "the axes")
@@ -251,7 +252,7 @@ def _aligned(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # --------------------------------------------------------------------------------------------------------------- others
 
 
-def _reduce_precision(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reduce_precision(r: Reader, op: Node, operands: list[Operand]) -> Result:
     attrs = {name: op.attributes[name] for name in ("exponent_bits", "mantissa_bits")}
     return r.emit("reduce_precision", (r.data(operands[0]),), **attrs)
 
@@ -259,24 +260,24 @@ def _reduce_precision(r: Reader, op: Any, operands: list[Operand]) -> Result:
 _THREEFRY = 2  # TensorFlow's number of it; Philox is 1, and what the CPU takes where it may choose
 
 
-def _rng_bits(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _rng_bits(r: Reader, op: Node, operands: list[Operand]) -> Result:
     (algorithm,) = ints(r, operands[0], "the algorithm")
     shape: Shape = r.sizes(operands[2])
     return generate(r, r.data(operands[1]), shape, result_dtype(op, 1), algorithm == _THREEFRY)
 
 
-def _alone(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _alone(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Combine values over the devices of a group of one: the result is the operand."""
     if others := sorted({n for n in ints(r, operands[1], "the groups of devices") if n > 0}):
         r.unsupported(f"its groups name the devices {others}, but a program runs on one device, number 0")
     return operands[0]
 
 
-def _first_device(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _first_device(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return Symbolic(np.dtype(np.int32), (), (ZERO,))
 
 
-def _cut(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _cut(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """As many elements of an axis as are said to be there."""
     x = array(r, operands[0])
     (axis,) = ints(r, operands[1], "the axis")

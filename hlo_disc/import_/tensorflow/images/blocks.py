@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.handlers.arrays import array
@@ -13,9 +13,10 @@ from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
-def _depth_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _depth_to_space(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, k = array(r, operands[0]), op.attributes["block_size"]
     if op.attributes.get("data_format", "NHWC") != "NHWC":
         r.unsupported("only NHWC")
@@ -24,7 +25,7 @@ def _depth_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return parts.reshape((n, h * k, w * k, c // (k * k))).value
 
 
-def _space_to_depth(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _space_to_depth(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, k = array(r, operands[0]), op.attributes["block_size"]
     if op.attributes.get("data_format", "NHWC") != "NHWC":
         r.unsupported("only NHWC")
@@ -33,14 +34,14 @@ def _space_to_depth(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return parts.reshape((n, h // k, w // k, c * k * k)).value
 
 
-def _blocks(r: Reader, op: Any, operands: list[Operand]) -> tuple[Sequence[Dim], Sequence[Dim]]:
+def _blocks(r: Reader, op: Node, operands: list[Operand]) -> tuple[Sequence[Dim], Sequence[Dim]]:
     """The sizes of a block, which the older ops have as an attribute, and what is dropped or padded."""
     if (size := op.attributes.get("block_size")) is not None:
         return [Dim.const(size)] * 2, r.elements(operands[1])
     return r.elements(operands[1]), r.elements(operands[2])
 
 
-def _batch_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _batch_to_space(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, blocks, crops = array(r, operands[0]), *_blocks(r, op, operands)
     m, factor = len(blocks), dim_product(blocks)
     batch, rest = x.shape[0] // factor, x.shape[1 + m :]
@@ -52,7 +53,7 @@ def _batch_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return y.value
 
 
-def _space_to_batch(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _space_to_batch(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, blocks, pads = array(r, operands[0]), *_blocks(r, op, operands)
     m = len(blocks)
     low, high = ([ZERO, *pads[start::2], *(ZERO,) * (x.rank - 1 - m)] for start in (0, 1))

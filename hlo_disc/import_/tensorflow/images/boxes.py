@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hlo_disc.import_.tensorflow.shapes import array_1d
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 def _scalar(r: Reader, x: Operand) -> Array:
@@ -25,7 +26,7 @@ def _scalar(r: Reader, x: Operand) -> Array:
     return Array(r, r.data(x)).cast(I32).reshape(())
 
 
-def _one_picture(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _one_picture(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Boxes by their scores."""
     boxes, scores = array(r, operands[0]).expand(0), array(r, operands[1]).expand(0)
     (most,) = r.sizes(array_1d(r, operands[2]))
@@ -42,7 +43,7 @@ def _one_picture(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [x.value for x in made[: len(op.results)]]
 
 
-def _pictures(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _pictures(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Boxes of many pictures: of each class by itself, and of these the best of a picture."""
     boxes, scores = (array(r, x) for x in operands[:2])
     per_class, total = (r.sizes(array_1d(r, x))[0] for x in operands[2:4])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, I64, where
@@ -16,12 +16,13 @@ from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 class Crops:
     """Bilinear samples of boxes. shape: (boxes, rows, columns) of the samples; image: the images' shape."""
 
-    def __init__(self, r: Reader, op: Any, boxes: Array, which: Array, shape: Shape, image: Shape):
+    def __init__(self, r: Reader, op: Node, boxes: Array, which: Array, shape: Shape, image: Shape):
         if op.attributes.get("method", "bilinear") != "bilinear":
             r.unsupported("only bilinear")
         self.r, self.shape, self.image = r, shape, image
@@ -80,7 +81,7 @@ class Crops:
         ]
 
 
-def _crops(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _crops(r: Reader, op: Node, operands: list[Operand]) -> Result:
     image, boxes, which = array(r, operands[0]).cast(F32), array(r, operands[1]), array(r, operands[2])
     crops = Crops(r, op, boxes, which, (boxes.shape[0], *r.sizes(operands[3])), image.shape)
     down, across = (crops.over(x, image.shape[3]) for x in (crops.down, crops.across))
@@ -91,7 +92,7 @@ def _crops(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(crops.over(crops.inside, image.shape[3]), made, outside).value
 
 
-def _image_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _image_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Compute the gradient of the image: a pixel gets the part of a sample's gradient that it has in the sample."""
     dy, boxes, which = (array(r, o) for o in operands[:3])
     shape = r.sizes(operands[3])
@@ -105,7 +106,7 @@ def _image_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.cast(result_dtype(op)).value
 
 
-def _boxes_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _boxes_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """How a sample changes along both axes, as far as either end of its box moves it."""
     dy, image, boxes, which = (array(r, o) for o in operands)
     crops = Crops(r, op, boxes, which, dy.shape[:3], image.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
-def _scale(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
+def _scale(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
     """Elements of the input for one of the output."""
     if op.attributes.get("align_corners", False):
         steps = r.evaluator.scalar.maximum(m - 1, Dim.const(1))
@@ -28,7 +29,7 @@ def _scale(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
     return filled(r, n, F32) / m
 
 
-def _places(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
+def _places(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
     """Where each element of the output lies in the input."""
     at = iota(r, (m,), 0, np.int32).cast(F32)
     if op.attributes.get("half_pixel_centers", False):
@@ -40,7 +41,7 @@ def _bounded(at: Array, n: Dim) -> Array:
     return at.maximum(0).minimum(n - 1)
 
 
-def _bilinear(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _bilinear(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     x = x.cast(F32) if result_dtype(op) == F32 else x
     sizes = r.sizes(operands[1])
@@ -56,7 +57,7 @@ def _bilinear(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.cast(result_dtype(op)).value
 
 
-def _nearest(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _nearest(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
         n = x.shape[axis]
@@ -70,7 +71,7 @@ def _nearest(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _taps(r: Reader, op: Any, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
+def _taps(r: Reader, op: Node, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
     """Four pixels for each new one, and their weights.
 
     With pixels in their middle weights are renormalised at the edges.
@@ -94,7 +95,7 @@ def _taps(r: Reader, op: Any, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
     return [(at, where(abs(total) < 1000 * np.finfo(np.float32).tiny, w, w / total)) for at, w in taps]
 
 
-def _bicubic(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _bicubic(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0]).cast(F32)
     for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
         shape = [m if k == axis else d for k, d in enumerate(x.shape)]
@@ -105,7 +106,7 @@ def _bicubic(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _bicubic_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _bicubic_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The weights as matrices, turned."""
     dy, image = array(r, operands[0]), array(r, operands[1])
     x = dy.cast(F32)
@@ -120,7 +121,7 @@ def _bicubic_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.cast(result_dtype(op)).value
 
 
-def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _resize_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Bilinear weights as matrices, turned."""
     dy, image = array(r, operands[0]), array(r, operands[1])
     x = dy.cast(F32)
@@ -138,7 +139,7 @@ def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.cast(result_dtype(op)).value
 
 
-def _nearest_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _nearest_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, sizes = array(r, operands[0]), r.sizes(operands[1])
     x = dy.cast(F32)
     for axis, n in zip((1, 2), sizes, strict=True):
@@ -160,7 +161,7 @@ def _channels(x: Array) -> list[Array]:
     return [x.slice(axis, i, i + 1) for i in range(3)]
 
 
-def _rgb_to_hsv(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _rgb_to_hsv(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     red, green, blue = _channels(x)
     value = red.maximum(green).maximum(blue)
@@ -177,7 +178,7 @@ def _rgb_to_hsv(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined([hue, saturation, value], x.rank - 1).value
 
 
-def _hsv_to_rgb(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _hsv_to_rgb(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     hue, saturation, value = _channels(x)
     six = hue * 6
@@ -188,14 +189,14 @@ def _hsv_to_rgb(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined(parts, x.rank - 1).value
 
 
-def _adjust_contrast(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _adjust_contrast(r: Reader, op: Node, operands: list[Operand]) -> Result:
     given, factor = (array(r, o) for o in operands)
     x = given.cast(F32)
     mean = x.mean([x.rank - 3, x.rank - 2], keep=True)
     return ((x - mean) * factor + mean).cast(given.dtype).value
 
 
-def _adjust_saturation(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _adjust_saturation(r: Reader, op: Node, operands: list[Operand]) -> Result:
     given, scale = (array(r, o) for o in operands)
     x = given.cast(F32)
     red, green, blue = _channels(x)
@@ -208,7 +209,7 @@ def _adjust_saturation(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined(parts, x.rank - 1).cast(given.dtype).value
 
 
-def _adjust_hue(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _adjust_hue(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A turn of the hue, with the largest and the smallest channel kept."""
     given, delta = (array(r, o) for o in operands)
     x = given.cast(F32)

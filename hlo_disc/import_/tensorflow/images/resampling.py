@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 def _lanczos(radius: float) -> Callable[[Array], Array]:
@@ -49,7 +50,7 @@ _KERNELS: dict[str, tuple[float, Callable[[Array], Array]]] = {
 }
 
 
-def _kernel_weights(r: Reader, op: Any, n: Dim, m: Dim, scale: Array, shift: Array) -> Array:
+def _kernel_weights(r: Reader, op: Node, n: Dim, m: Dim, scale: Array, shift: Array) -> Array:
     """(n, m): of each old element for each new one. Those that lie outside of the image have none."""
     name = op.attributes.get("kernel_type", "lanczos3")
     if name not in _KERNELS:
@@ -68,7 +69,7 @@ def _kernel_weights(r: Reader, op: Any, n: Dim, m: Dim, scale: Array, shift: Arr
     return where(inside, made / total, 0)
 
 
-def _scale_and_translate(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _scale_and_translate(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, scale, shift = (array(r, operands[i]) for i in (0, 2, 3))
     made = x.cast(F32)
     for i, m in enumerate(r.sizes(operands[1])):
@@ -77,7 +78,7 @@ def _scale_and_translate(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
-def _scale_and_translate_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _scale_and_translate_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, image, scale, shift = (array(r, o) for o in operands)
     made = dy.cast(F32)
     for i in range(2):
@@ -87,7 +88,7 @@ def _scale_and_translate_grad(r: Reader, op: Any, operands: list[Operand]) -> Re
     return made.cast(result_dtype(op)).value
 
 
-def _area(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _area(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Each new pixel is the mean of what it covers."""
     x = array(r, operands[0])
     if op.attributes.get("align_corners", False):
@@ -133,7 +134,7 @@ def _on_image(r: Reader, mode: str, x: Array, size: Dim) -> Array:
     r.unsupported(f"fill_mode {mode!r}")
 
 
-def _projected(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _projected(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Each new pixel is that of the place to which a projection takes it."""
     image, transforms = array(r, operands[0]), array(r, operands[1])
     height, width = r.sizes(operands[2])

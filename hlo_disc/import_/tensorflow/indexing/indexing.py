@@ -20,12 +20,13 @@ from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 # -------------------------------------------------------------------------------------------------------------- slices
 
 
-def _spec(op: Any, count: int, rank: int) -> list[tuple[str, int]]:
+def _spec(op: Node, count: int, rank: int) -> list[tuple[str, int]]:
     """List what a strided slice does, axis by axis: ("new" | "axis" | "all", the number of its entry)."""
     masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("ellipsis", "new_axis")}
     spec: list[tuple[str, int]] = []
@@ -38,7 +39,7 @@ def _spec(op: Any, count: int, rank: int) -> list[tuple[str, int]]:
     return spec + [("all", -1)] * (rank - sum(kind != "new" for kind, _ in spec))
 
 
-def strided_slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def strided_slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Take a range of each axis. operands: the tensor, begin, end and strides."""
     x, (begin, end) = array(r, operands[0]), operands[1:3]
     strides = ints(r, operands[3], "strides")
@@ -165,7 +166,7 @@ def _data_range(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | N
     return _window(r, x, axis, Array(r, r.data_dims.scalar(inside[0])), size)
 
 
-def _strided_elements(r: Reader, op: Any, x: np.ndarray, *bounds: np.ndarray) -> np.ndarray | None:
+def _strided_elements(r: Reader, op: Node, x: np.ndarray, *bounds: np.ndarray) -> np.ndarray | None:
     begin, end, strides = bounds
     if any(not d.is_const for bound in bounds for d in bound):
         return None
@@ -190,7 +191,7 @@ def _strided_elements(r: Reader, op: Any, x: np.ndarray, *bounds: np.ndarray) ->
     return scalar
 
 
-def _slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     starts, sizes = (_elements(r, o, x.rank) for o in operands[1:])
     for axis, (low, size) in enumerate(zip(starts, sizes, strict=True)):
@@ -203,14 +204,14 @@ def _slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _slice_elements(r: Reader, op: Any, x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndarray | None:
+def _slice_elements(r: Reader, op: Node, x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndarray | None:
     if any(not d.is_const for d in (*begin, *size)):
         return None
     pairs = [(b.value, s.value) for b, s in zip(begin, size, strict=True)]
     return x[tuple(slice(b, None if s == -1 else b + s) for b, s in pairs)]
 
 
-def _strided_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The gradient of a strided slice: what it took is put back between zeros."""
     shape = r.sizes(operands[0])
     dy = array(r, operands[4])
@@ -270,7 +271,7 @@ def _strided_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
-def strided_update(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def strided_update(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A strided slice of the places says where the new elements go."""
     x, new = array(r, operands[0]), array(r, operands[4])
     count = dim_product(x.shape)
@@ -285,7 +286,7 @@ def strided_update(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # ------------------------------------------------------------------------------------------------------------- gathers
 
 
-def _gather(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _gather(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, at = array(r, operands[0]), array(r, operands[1])
     axis = axis_of(r, operands[2], x.rank) if len(operands) > 2 else 0
     batch = op.attributes.get("batch_dims", 0)
@@ -295,7 +296,7 @@ def _gather(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.take(at, axis, batch).value
 
 
-def _gather_elements(r: Reader, op: Any, x: np.ndarray, *rest: np.ndarray) -> np.ndarray | None:
+def _gather_elements(r: Reader, op: Node, x: np.ndarray, *rest: np.ndarray) -> np.ndarray | None:
     if op.attributes.get("batch_dims", 0) or any(not d.is_const for y in rest for d in y.reshape(-1)):
         return None
     axis = rest[1].reshape(-1)[0].value if len(rest) > 1 else 0
@@ -308,7 +309,7 @@ def _gather_elements(r: Reader, op: Any, x: np.ndarray, *rest: np.ndarray) -> np
     return scalar
 
 
-def _gather_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _gather_nd(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, at = array(r, operands[0]), array(r, operands[1])
     depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
     batch = at.rank - 1
@@ -326,7 +327,7 @@ def _gather_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
-def _one_hot(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _one_hot(r: Reader, op: Node, operands: list[Operand]) -> Result:
     at, (depth,) = array(r, operands[0]), r.tensor_shape(r.elements(operands[1]))
     on, off = array(r, operands[2]), array(r, operands[3])
     axis = op.attributes.get("axis", -1)
@@ -336,20 +337,20 @@ def _one_hot(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(spread == iota(r, shape, axis, at.dtype), on, off).value
 
 
-def _reverse(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reverse(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes = tuple(sorted({a % x.rank for a in ints(r, operands[1], "the axes")}))
     return (x.emit("reverse", dims=axes) if axes else x).value
 
 
-def _reverse_flagged(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reverse_flagged(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The axes are those with a flag."""
     x = array(r, operands[0])
     axes = tuple(axis for axis, flag in enumerate(ints(r, operands[1], "the axes")) if flag)
     return (x.emit("reverse", dims=axes) if axes else x).value
 
 
-def _reverse_sequence(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _reverse_sequence(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, lengths = array(r, operands[0]), array(r, operands[1])
     seq, batch = op.attributes["seq_dim"], op.attributes.get("batch_dim", 0)
     place = x.iota(seq, lengths.dtype)
@@ -376,7 +377,7 @@ def take_along(x: Array, at: Array, axis: int) -> Array:
     return Array(r, made.value)
 
 
-def _roll(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _roll(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes = ints(r, operands[2], "the axes")
     shifts = _elements(r, operands[1], len(axes))
@@ -398,7 +399,7 @@ def _roll(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _upper_bound(side: str) -> Handler:
     """How many elements of sorted rows are below (or at most) each value."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         rows, values = array(r, operands[0]), array(r, operands[1])
         batch, n = rows.shape
         wide = (batch, values.shape[1], n)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +22,7 @@ from hlo_disc.import_.tensorflow.shapes import ints, shape_of
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 _INVERSES = {"sub": "subtract", "div": "divide"}
@@ -55,14 +56,14 @@ def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Arra
 def scatter_into(kind: str) -> Handler:
     """Updates at places of the first operand. kind: as in `combining`."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x, at, updates = (array(r, o) for o in operands)
         return scattered(r, x, at, updates, kind).value
 
     return handler
 
 
-def _scatter_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _scatter_nd(r: Reader, op: Node, operands: list[Operand]) -> Result:
     at, updates = array(r, operands[0]), array(r, operands[1])
     x = filled(r, 0, updates.dtype, r.sizes(operands[2]))
     return scattered(r, x, at, updates, "add").value
@@ -71,7 +72,7 @@ def _scatter_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _segments(kind: str, mean: bool = False) -> Handler:
     """Rows combined by the number of their segment; a negative number drops the row."""
 
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x, ids = array(r, operands[0]), array(r, operands[1])
         if len(operands) > 2:
             (count,) = r.tensor_shape(r.elements(operands[2]))
@@ -96,7 +97,7 @@ def _segments(kind: str, mean: bool = False) -> Handler:
     return handler
 
 
-def _finite(kind: str, dtype: np.dtype) -> Any:
+def _finite(kind: str, dtype: np.dtype) -> np.generic | np.ndarray:
     if dtype.kind in "iu":
         return identity(kind, dtype)
     info = ml_dtypes.finfo(dtype)
@@ -109,7 +110,7 @@ def _last_segment(r: Reader, ids: Array) -> Dim:
     return r.sizes(most.reshape((ONE,)).value)[0]
 
 
-def _dense(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dense(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Values at their places in a tensor of a default: one place, a vector of such, or a vector of vectors."""
     at, values, default = (array(r, operands[i]) for i in (0, 2, 3))
     shape = r.sizes(operands[1])
@@ -122,7 +123,7 @@ def _dense(r: Reader, op: Any, operands: list[Operand]) -> Result:
     )
 
 
-def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _where(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The places of true elements: how many there are is data."""
     x = array(r, operands[0])
     flags = (x if x.dtype == np.bool_ else x != 0).reshape((dim_product(x.shape),))
@@ -137,7 +138,7 @@ def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined(axes, 1).value if axes else filled(r, 0, I64, (size, ZERO)).value
 
 
-def _dynamic_stitch(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dynamic_stitch(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Rows at the places that several vectors of numbers say; of two at one place it is the last."""
     half = len(operands) // 2
     if not all(isinstance(x, Symbolic) and x.is_known for x in operands[:half]):
@@ -164,7 +165,7 @@ def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
     return filled(r, 0, x.dtype, (_last_segment(r, at), *rest)).scatter(at.expand(1), x, 1, replacing(r, x.dtype))
 
 
-def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
+def _stitch_elements(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray | None:
     half = len(xs) // 2
     if any(not d.is_const for x in xs[:half] for d in x.reshape(-1)) or any(x.ndim > 1 for x in xs):
         return None

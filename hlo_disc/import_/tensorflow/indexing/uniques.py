@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from hlo_disc.import_.tensorflow.shapes import axis_of, result_dtype, shape_of
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 def kept(r: Reader, flags: Array) -> tuple[Array, Dim]:
@@ -56,7 +57,7 @@ def _differ(r: Reader, x: Array) -> Array:
     return x.slice(0, few, n) != x.slice(0, 0, n - few)
 
 
-def _unique(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _unique(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """In the order in which elements come first, and for each element the place of its like."""
     x = array(r, operands[0])
     if len(operands) > 1 and shape_of(operands[1]) != (Dim.const(0),):
@@ -75,7 +76,7 @@ def _unique(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [y.value for y in made]
 
 
-def _partition(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _partition(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The rows of each part, in their order."""
     x, parts = (array(r, o) for o in operands)
     for axis, (d, n) in enumerate(zip(parts.shape, x.shape, strict=False)):

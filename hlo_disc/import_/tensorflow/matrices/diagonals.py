@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
@@ -16,6 +16,7 @@ from hlo_disc.import_.tensorflow.shapes import ints
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 def on_diagonal(r: Construction, shape: Shape) -> Array:
@@ -36,7 +37,7 @@ class Band:
     As a matrix of their own each is a row, the uppermost first, in which it begins at the left or ends at the right.
     """
 
-    def __init__(self, r: Reader, op: Any, operands: list[Operand], at: int):
+    def __init__(self, r: Reader, op: Node, operands: list[Operand], at: int):
         given = ints(r, operands[at], "the diagonals") if len(operands) > at else [0]
         self.r, (self.low, self.high) = r, (given[0], given[-1])
         upper, lower = op.attributes.get("align", "RIGHT_LEFT" if op.name.endswith("V3") else "LEFT_LEFT").split("_")
@@ -96,7 +97,7 @@ class Band:
         return where(inside, flat.take(where(inside, at, 0), flat.rank - 1), rest)
 
 
-def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _diag(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, band = array(r, operands[0]), Band(r, op, operands, 1)
     padding = array(r, operands[4]) if len(operands) > 4 else x.like(0)
     given: list[Dim | None] = [None, None]
@@ -114,14 +115,14 @@ def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return band.put(x, rows, columns, padding).value
 
 
-def _diag_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _diag_part(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, band = array(r, operands[0]), Band(r, op, operands, 1)
     if band.is_main:
         return diagonal(r, x).value
     return band.taken(x, array(r, operands[2])).value
 
 
-def _set_diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _set_diag(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, line, band = array(r, operands[0]), array(r, operands[1]), Band(r, op, operands, 2)
     rows, columns = x.shape[-2:]
     if not band.is_main:
@@ -132,7 +133,7 @@ def _set_diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(on_diagonal(r, x.shape), longest.broadcast(x.shape, range(x.rank - 1)), x).value
 
 
-def _trace_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _trace_part(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """`DiagPart`: of a tensor of rank 2k."""
     x = array(r, operands[0])
     half = x.rank // 2

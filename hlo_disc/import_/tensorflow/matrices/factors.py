@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 lax = jax.lax.linalg
 
 
-def _adjoint(x: Any) -> Any:
+def _adjoint(x: jax.Array) -> jax.Array:
     return jnp.swapaxes(x, -1, -2).conj()
 
 
@@ -33,16 +34,16 @@ def _matrix(r: Reader, x: Operand) -> Value:
     return value
 
 
-def _traced(r: Reader, fn: Callable[..., Any], *values: Value) -> list[Value]:
+def _traced(r: Reader, fn: Callable[..., object], *values: Value) -> list[Value]:
     return [x.value for x in traced(r, fn, *(Array(r, x) for x in values))]
 
 
-def _qr(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _qr(r: Reader, op: Node, operands: list[Operand]) -> Result:
     full = op.attributes.get("full_matrices", False)
     return _traced(r, lambda a: lax.qr(a, full_matrices=full), _matrix(r, operands[0]))
 
 
-def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _svd(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Singular values, and vectors as columns of both factors."""
     x = _matrix(r, operands[0])
     full = op.name == "tf.XlaSvd" or op.attributes.get("full_matrices", False)
@@ -51,19 +52,19 @@ def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
         none = filled(r, 0, x.dtype, (ZERO,)).value
         return [values, none, none]
 
-    def fn(a: Any) -> Any:
+    def fn(a: jax.Array) -> tuple[jax.Array, ...]:
         u, s, vh = lax.svd(a, full_matrices=full)
         return s, u, _adjoint(vh)
 
     return _traced(r, fn, x)
 
 
-def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _eigh(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Eigenvalues and vectors of a triangle of a matrix that is its own adjoint, of the operand's type."""
     x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
 
-    def fn(a: Any) -> Any:
+    def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
         vectors, values = lax.eigh(a, lower=op.attributes.get("lower", True), symmetrize_input=False)
         return values.astype(a.dtype), vectors
 
@@ -71,7 +72,7 @@ def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [values, vectors if op.attributes.get("compute_v", True) else filled(r, 0, x.dtype, (ZERO,)).value]
 
 
-def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _eig(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Compute eigenvalues and eigenvectors of any square matrix, in no order; vectors are of length 1."""
     x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
@@ -80,7 +81,7 @@ def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
 
 
-def _square_root(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The matrix of which a square matrix is the square, with no eigenvalue of a negative real part.
 
     A matrix of real numbers with a negative eigenvalue has no such real matrix: NaN.
@@ -88,7 +89,7 @@ def _square_root(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
 
-    def fn(a: Any) -> Any:
+    def fn(a: jax.Array) -> jax.Array:
         root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(a)
         if jnp.iscomplexobj(a):
             return root
@@ -99,7 +100,7 @@ def _square_root(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return _traced(r, fn, x)
 
 
-def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _tridiagonal_solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The rows of the first operand are the diagonal above the main one, that, and the one below, each as long."""
     diagonals, rhs = (Array(r, _matrix(r, x)) for x in operands)
     if op.attributes.get("perturb_singular", False):
@@ -107,7 +108,7 @@ def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     r.equal(diagonals.shape[-2], 3 * ONE, "the diagonals and 3")
     r.equal(diagonals.shape[-1], rhs.shape[-2], "the length of the diagonals and the rows")
 
-    def fn(a: Any, b: Any) -> Any:
+    def fn(a: jax.Array, b: jax.Array) -> jax.Array:
         upper, main, lower = (a[..., i, :] for i in range(3))
         n = main.shape[-1]
         place = jnp.arange(n)
@@ -117,7 +118,7 @@ def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return _traced(r, fn, diagonals.value, rhs.value)
 
 
-def _tridiagonal_product(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _tridiagonal_product(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Each row of the matrix has at most three terms; the diagonals are as long as the main one."""
     upper, main, lower, x = (array(r, o) for o in operands)
     rows = x.rank - 2

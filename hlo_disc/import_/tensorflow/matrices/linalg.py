@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -18,6 +18,7 @@ from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 def turned(x: Array) -> Array:
@@ -25,13 +26,13 @@ def turned(x: Array) -> Array:
     return x.transpose((*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
-def _mat_mul(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _mat_mul(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (array(r, x).cast(result_dtype(op)) for x in operands)  # of SparseMatMul one may be narrower
     flag = op.attributes.get
     return dot(a, b, [0 if flag("transpose_a") else 1], [1 if flag("transpose_b") else 0]).value
 
 
-def _batch_mat_mul(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _batch_mat_mul(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
     flag = op.attributes.get
     if flag("adj_x"):
@@ -47,12 +48,12 @@ def _batch_mat_mul(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return dot(a, b, [k + 1], [k], k, dtype).value
 
 
-def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _einsum(r: Reader, op: Node, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
     return make_einsum(r, op, op.attributes["equation"], values, result_dtype(op))
 
 
-def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _band_part(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     row, column = x.iota(x.rank - 2, I64), x.iota(x.rank - 1, I64)
     inside = None
@@ -65,7 +66,7 @@ def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value if inside is None else where(inside, x, 0).value
 
 
-def _cross(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _cross(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
     axis = a.rank - 1
     r.equal(a.shape[axis], Dim.const(3), "the last dimension and 3")
@@ -77,7 +78,7 @@ def _cross(r: Reader, op: Any, operands: list[Operand]) -> Result:
 # ------------------------------------------------------------------------------------------------------ factorisations
 
 
-def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _cholesky(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return cholesky_of(r, r.data(operands[0]), True)
 
 
@@ -89,7 +90,7 @@ def solve_triangular(r: Reader, a: Array, b: Array, lower: bool, adjoint: bool, 
     return Array(r, triangular_solve_of(r, a.value, b.value, True, lower, unit, transpose))
 
 
-def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _triangular_solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
     flag = op.attributes.get
     return solve_triangular(r, a, b, flag("lower", True), flag("adjoint", False)).value
@@ -130,7 +131,7 @@ def permutation(r: Reader, pivots: Array) -> Array:
     return perm.reshape(pivots.shape)
 
 
-def _lu(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _lu(r: Reader, op: Node, operands: list[Operand]) -> Result:
     made, pivots = _factors(r, array(r, operands[0]))
     return [made.value, permutation(r, pivots).cast(result_dtype(op, 1)).value]
 
@@ -152,12 +153,12 @@ def identity_like(x: Array) -> Array:
     return where(on_diagonal(x.r, x.shape), x.like(1), x.like(0))
 
 
-def _inverse(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _inverse(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     return solve(r, x, identity_like(x), op.attributes.get("adjoint", False)).value
 
 
-def _solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
     return solve(r, a, b, op.attributes.get("adjoint", False)).value
 
@@ -168,13 +169,13 @@ def _sign_of(pivots: Array) -> Array:
     return 1 - (moved & 1) * 2
 
 
-def _determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _determinant(r: Reader, op: Node, operands: list[Operand]) -> Result:
     made, pivots = _factors(r, array(r, operands[0]))
     product = diagonal(r, made).reduce("mul", [made.rank - 2])
     return (product * _sign_of(pivots).cast(product.dtype)).value
 
 
-def _log_determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _log_determinant(r: Reader, op: Node, operands: list[Operand]) -> Result:
     made, pivots = _factors(r, array(r, operands[0]))
     line = diagonal(r, made)
     sign = line.op("sign").reduce("mul", [made.rank - 2]) * _sign_of(pivots).cast(made.dtype)
@@ -182,7 +183,7 @@ def _log_determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _fft(kind: str, axes: int) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         if kind in ("FFT", "IFFT"):
             return r.emit("fft", (x.value,), transform=kind, length=x.shape[-axes:])

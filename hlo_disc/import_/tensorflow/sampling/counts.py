@@ -9,7 +9,7 @@ generation of binomial random variates", both of 1993). Each element has blocks 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 lgamma = chlo("lgamma")
 # A draw of a distribution that is defined ends within some tens of blocks; the kernel goes on for ever where none is.
@@ -80,7 +81,7 @@ def _drawn(r: Reader, operands: list[Operand], start: Array, wanted: Array, meth
     return where(left, np.nan, made)
 
 
-def _poisson(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _poisson(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Draw Poisson counts for each rate."""
     shape, given, dtype = r.sizes(operands[0]), array(r, operands[4]), result_dtype(op)
     kind, sample = distributions(r, shape, given)
@@ -114,7 +115,7 @@ def _tail(k: Array) -> Array:
     return where(k <= 9, table.take(k.maximum(0).minimum(9).cast(np.int64), 0), series)
 
 
-def _binomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _binomial(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Draw binomial counts for each number of trials and chance; for a chance above a half, failures are counted."""
     shape, (counts, chances) = r.sizes(operands[0]), together([array(r, x) for x in operands[4:]])
     kind, sample = distributions(r, shape, counts)

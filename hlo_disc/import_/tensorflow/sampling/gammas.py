@@ -6,7 +6,7 @@ makes a candidate, which a uniform one takes or refuses. Each element has blocks
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 class Drawn(NamedTuple):
@@ -40,7 +41,7 @@ class Drawn(NamedTuple):
     left: Array
 
 
-def _gamma(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _gamma(r: Reader, op: Node, operands: list[Operand]) -> Result:
     philox_only(r, operands)
     shape, given = r.sizes(operands[0]), array(r, operands[4])
     kind, sample = distributions(r, shape, given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from hlo_disc.import_.tensorflow.shapes import array_1d, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 U32, U64, F64 = map(np.dtype, (np.uint32, np.uint64, np.float64))
 _PHILOX = (1, 3)  # by name, or what is best for the device
@@ -40,7 +41,7 @@ def _words(r: Reader, x: Operand) -> list[Array]:
     return made
 
 
-def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
+def _key_counter(r: Reader, op: Node, operands: list[Operand]) -> list[Operand]:
     key = filled(r, _SCRAMBLE[0], U32), filled(r, _SCRAMBLE[1], U32)
     a, b, c, d = _words(r, operands[0])
     mixed = philox(key, (a, b, c, d))
@@ -49,18 +50,18 @@ def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
     return [made[0].reshape((ONE,)).value, counter.value]
 
 
-def _algorithm(r: Reader, op: Any, operands: list[Operand]) -> Operand:
+def _algorithm(r: Reader, op: Node, operands: list[Operand]) -> Operand:
     return Symbolic(np.dtype(np.int32), (), (ONE,))
 
 
-def _key_counter_algorithm(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
+def _key_counter_algorithm(r: Reader, op: Node, operands: list[Operand]) -> list[Operand]:
     return [*_key_counter(r, op, operands), _algorithm(r, op, operands)]
 
 
 def seeded(handler: Handler) -> Handler:
     """The older form of an op: a seed in place of a key, a counter and an algorithm."""
 
-    def older(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    def older(r: Reader, op: Node, operands: list[Operand]) -> Result:
         shape, seed, *rest = operands
         return handler(r, op, [shape, *_key_counter_algorithm(r, op, [seed]), *rest])
 
@@ -88,12 +89,12 @@ def unit(bits: Array, dtype: np.dtype) -> Array:
     return (bits & ((1 << digits) - 1)).cast(F64 if dtype == F64 else np.float32).cast(dtype) * 2.0**-digits
 
 
-def _uniform(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _uniform(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
     return unit(_bits(r, operands, r.sizes(operands[0]), 64 if dtype == F64 else 32), dtype).value
 
 
-def _integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _integers(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
     low, high = (array(r, x) for x in operands[4:])
     unsigned = np.dtype(f"u{dtype.itemsize}")
@@ -102,12 +103,12 @@ def _integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return (bits.op("remainder", span).emit("bitcast_convert", dtype=dtype) + low).value
 
 
-def _all_integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _all_integers(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
     return _bits(r, operands, r.sizes(operands[0]), 8 * dtype.itemsize).emit("bitcast_convert", dtype=dtype).value
 
 
-def _normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """By the method of Box and Muller, two at a time."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
     count = dim_product(shape)
@@ -153,7 +154,7 @@ def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:
     return kind.cast(np.int64), kind * of_each + sample
 
 
-def _truncated_normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _truncated_normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Normal numbers below 2 in magnitude: a few at a time are the first such of blocks of their own."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
     philox_only(r, operands)
@@ -177,7 +178,7 @@ def _truncated_normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.reshape((groups * each,)).slice(0, 0, count).reshape(shape).cast(dtype).value
 
 
-def _multinomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _multinomial(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Classes by the weights whose logarithms are given, in rows: where a part of their sum is reached.
 
     The numbers are those that TensorFlow's kernel draws on one thread.
@@ -197,7 +198,7 @@ def _multinomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return (reached.broadcast(shape, (0, 2)) <= wanted.broadcast(shape, (0, 1))).cast(dtype).sum([2]).value
 
 
-def _shuffle(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _shuffle(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Each row in turn is exchanged with one of those from it on."""
     x = array(r, operands[0])
     line = x.shape[:1]

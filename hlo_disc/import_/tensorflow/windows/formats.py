@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,27 +14,28 @@ from hlo_disc.import_.tensorflow.folding import folding
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 _OUTSIDE = "NC"  # what has no windows
 
 
-def _formats(op: Any) -> tuple[str, str]:
+def _formats(op: Node) -> tuple[str, str]:
     return op.attributes.get("src_format", "NHWC"), op.attributes.get("dst_format", "NCHW")
 
 
-def _new_axes(op: Any) -> np.ndarray:
+def _new_axes(op: Node) -> np.ndarray:
     """Where each axis is in the other format."""
     source, target = _formats(op)
     return np.array([target.index(name) for name in source])
 
 
-def _axes(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _axes(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     table = Array(r, r.constant(_new_axes(op).astype(x.dtype)))
     return table.take(where(x < 0, x + table.shape[0], x), 0).value
 
 
-def _axes_known(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:
+def _axes_known(r: Reader, op: Node, x: np.ndarray) -> np.ndarray | None:
     if any(not d.is_const for d in x.reshape(-1)):
         return None
     table = _new_axes(op)
@@ -43,7 +44,7 @@ def _axes_known(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:
     return made
 
 
-def _order(r: Reader, op: Any, count: int) -> list[int]:
+def _order(r: Reader, op: Node, count: int) -> list[int]:
     """Which rows of a vector are those of the other format: one an axis, or one for each that has windows."""
     source, target = _formats(op)
     if count == len(source) - len(_OUTSIDE):
@@ -53,7 +54,7 @@ def _order(r: Reader, op: Any, count: int) -> list[int]:
     return [source.index(name) for name in target]
 
 
-def _permuted(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _permuted(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     order = _order(r, op, r.constants(x.shape[:1], "the number of rows")[0])
     return x.take(Array(r, r.constant(np.array(order, np.int64))), 0).value

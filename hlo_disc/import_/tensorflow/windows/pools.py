@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from hlo_disc.import_.tensorflow.windows.windows import Spatial
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
-def _pooling(r: Reader, op: Any, shape: Sequence[Dim], given: Sequence[Operand] = ()) -> Pool:
+def _pooling(r: Reader, op: Node, shape: Sequence[Dim], given: Sequence[Operand] = ()) -> Pool:
     """Window, strides and padding of every axis. given: window and strides, where they are operands."""
     space = Spatial(op, len(shape))
     if given:
@@ -41,12 +42,12 @@ def _least(x: Array) -> float | None:
     return None if x.dtype.kind in "iu" else -np.inf
 
 
-def _max_pool(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _max_pool(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     return _pooling(r, op, x.shape, operands[1:]).reduce(x, "max", _least(x)).value
 
 
-def _avg_pool(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _avg_pool(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     pool = _pooling(r, op, x.shape)
     return (pool.reduce(x, "add") / _taken(x, pool)).value
@@ -59,12 +60,12 @@ def _taken(x: Array, pool: Pool) -> Array:
     return pool.reduce(filled(x.r, 1, x.dtype, x.shape), "add")
 
 
-def _max_pool_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _max_pool_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, _, dy = (array(r, o) for o in operands[:3])
     return _pooling(r, op, x.shape, operands[3:]).chosen(x, dy).value
 
 
-def _avg_pool_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _avg_pool_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Every window gives its elements an equal part."""
     shape, dy = r.sizes(operands[0]), array(r, operands[1])
     pool = _pooling(r, op, shape)
@@ -76,14 +77,14 @@ def _largest(x: Array, pool: Pool) -> list[Array]:
     return pool.maxima(x, numbered(x.r, x.shape, x.rank), _least(x))
 
 
-def _max_pool_grad_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _max_pool_grad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Take the element of the gradient where each window has its maximum."""
     x, _, dy = (array(r, o) for o in operands[:3])
     _, at = _largest(x, _pooling(r, op, x.shape, operands[3:]))
     return dy.reshape((dim_product(dy.shape),)).take(at, 0).value
 
 
-def _max_pool_places(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _max_pool_places(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Places are counted in an image, or in all of them."""
     x = array(r, operands[0])
     made, at = _largest(x, _pooling(r, op, x.shape))
@@ -93,7 +94,7 @@ def _max_pool_places(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [made.value, at.cast(result_dtype(op, 1)).value]
 
 
-def _max_pool_grad_at(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _max_pool_grad_at(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The gradient at the places of the maxima."""
     x, dy, at = (array(r, o) for o in operands)
     count = dim_product(x.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
+    from hlo_disc.import_.tensorflow.program import Node
 
 
 class Spatial:
     """The axes of a window op: batch and channels, as NHWC or NCHW says, and the others with their attributes."""
 
-    def __init__(self, op: Any, rank: int):
+    def __init__(self, op: Node, rank: int):
         default = "NDHWC" if rank == 5 else "NHWC"
         first = op.attributes.get("data_format", default).startswith(("NC", "CHANNELS_FIRST"))
         self.channel = 1 if first else rank - 1
@@ -58,7 +59,7 @@ def _known(r: Reader, d: Dim, what: str) -> int:
     return r.constants((d,), what)[0]
 
 
-def _windows(r: Reader, op: Any, x: Array, sizes: Sequence[Dim], w: Sequence[Dim], groups: int) -> Convolution:
+def _windows(r: Reader, op: Node, x: Array, sizes: Sequence[Dim], w: Sequence[Dim], groups: int) -> Convolution:
     """The windows of a convolution over axes of these sizes, with a kernel (…, x's features, y's features)."""
     space = Spatial(op, x.rank)
     strides, holes = space.numbers("strides"), space.numbers("dilations")
@@ -86,14 +87,14 @@ def _flat(w: Sequence[Dim]) -> Shape:
     return (*window, ONE, channels * times)
 
 
-def _conv(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _conv(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, w = (array(r, o) for o in operands)
     space = Spatial(op, x.rank)
     groups = _groups(r, x.shape[space.channel], w.shape[len(space.axes)])
     return _windows(r, op, x, [x.shape[a] for a in space.axes], w.shape, groups).apply(x, w).value
 
 
-def _depthwise(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _depthwise(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, w = (array(r, o) for o in operands)
     space = Spatial(op, x.rank)
     channels = w.shape[-2]
@@ -103,7 +104,7 @@ def _depthwise(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return windows.apply(x, w.reshape(_flat(w.shape))).value
 
 
-def _conv_input_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _conv_input_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     shape = r.sizes(operands[0])
     w, dy = array(r, operands[1]), array(r, operands[2])
     space = Spatial(op, dy.rank)
@@ -118,7 +119,7 @@ def _conv_input_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
-def _conv_filter_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _conv_filter_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, dy = array(r, operands[0]), array(r, operands[2])
     shape = r.sizes(operands[1])
     space = Spatial(op, x.rank)
@@ -131,7 +132,7 @@ def _conv_filter_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.reshape(shape).value
 
 
-def _dilation(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _dilation(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The maximum of elements plus those of a kernel."""
     x, w = (array(r, o) for o in operands)
     strides, rates = op.attributes["strides"][1:3], op.attributes["rates"][1:3]
@@ -155,7 +156,7 @@ def _dilation(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
-def extract_patches(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def extract_patches(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The elements of each window as channels."""
     x = array(r, operands[0])
     (_, h, v, _), strides, rates = op.attributes["ksizes"], op.attributes["strides"][1:3], op.attributes["rates"][1:3]

@@ -266,15 +266,18 @@ class _Collapse:
 
 
 def _counts_ones(op: Op, relation: Relation) -> bool:
-    """Does an axis of size 1 count: may its index have a meaning, or that of the axis that it follows?"""
+    """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
     if any(op.results[0].shape[axis] == ONE for axis in relation.apart):
         return True
-    return any(
-        link.values[0].shape[a] == ONE or any(link.other.shape[axis] == ONE for axis, _ in entry.terms)
-        for link in relation.links
-        for a, entry in enumerate(link.entries)
-        if isinstance(entry, Affine)
-    )
+    for link in relation.links:
+        for a, entry in enumerate(link.entries):
+            one = link.values[0].shape[a] == ONE
+            others = [link.other.shape[axis] == ONE for axis in followed(entry) if axis is not None]
+            if isinstance(entry, Affine) and (one or any(others)):
+                return True
+            if isinstance(entry, Same) and one not in others:
+                return True
+    return False
 
 
 def _reshape(x: Value, shape: Shape, loc: str) -> Op:

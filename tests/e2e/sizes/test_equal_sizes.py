@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
@@ -44,6 +46,38 @@ def test_a_slice_has_one_row():
         product, spread = exe(x, y[:1])
         np.testing.assert_array_equal(product, x[2:3] * y[:1])
         np.testing.assert_array_equal(spread, np.repeat(x[2:3, :, None], 5, 2) * 2)
+
+
+def rows_are_written_otherwise(x, y):
+    return -lax.slice(x, (0, 1), (y.shape[0] // 16, x.shape[1]), (1, 1))
+
+
+def a_row_of_windows(x):
+    highest = lax.reduce_window(x, -np.inf, lax.max, (16, 1), (16, 1), "VALID")
+    return jnp.exp2(highest)[0, 1:], jnp.sin(lax.dynamic_slice_in_dim(highest, x.shape[1] % 2, 1, 0))
+
+
+def the_only_row(x, y):
+    return -jnp.abs(x)[0, 1:], jnp.cumsum(jnp.abs(x), 1) + y.sum()
+
+
+# Each has axes of floordiv(n, 16) elements, which is 1, beside axes of 1.
+@pytest.mark.parametrize(
+    ("function", "specs"),
+    [
+        (rows_are_written_otherwise, ("f32[1, m]", "f32[n]")),
+        (a_row_of_windows, ("f32[n, m]",)),
+        (the_only_row, ("f32[floordiv(n, 16), m]", "f32[n]")),
+    ],
+)
+def test_an_axis_of_one_that_is_written_otherwise(function, specs):
+    exe = hlo_disc.compile(function, *specs, constraints=["n >= 16", "n <= 31", "m >= 1"])
+    for n, m in [(16, 1), (20, 5), (31, 33)]:
+        shapes = {"f32[1, m]": (1, m), "f32[n]": (n,), "f32[n, m]": (n, m), "f32[floordiv(n, 16), m]": (1, m)}
+        args = [np.random.default_rng(n).standard_normal(shapes[spec]).astype(np.float32) for spec in specs]
+        for got, want in zip(jax.tree.leaves(exe(*args)), jax.tree.leaves(jax.jit(function)(*args)), strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_a_function_whose_slice_has_one_row():

@@ -361,7 +361,7 @@ class AtenReader(Tensors):
             return self._number(known)
         if node.target is operator.getitem:
             source, index = node.args
-            return self._values[source][index]  # type: ignore[index]
+            return self._values[source][index]
         return self._handled(node, known)
 
     def _unknown(self, known: object) -> object:

@@ -160,7 +160,7 @@ ANY = {
     "conformance": 1,
     "dynamic_hlo": 6,
     "explain": 1,
-    "import_": 356,
+    "import_": 346,
     "jitted": 4,
     "ral": 12,
     "stitch": 12,

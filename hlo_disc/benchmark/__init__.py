@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from hlo_disc.benchmark.result import Benchmark, Row, Timing
 from hlo_disc.options import Options
@@ -12,10 +11,10 @@ __all__ = ["Benchmark", "Row", "Timing", "bench"]
 
 
 def bench(
-    source: Any,
-    *args: Any,
+    source: object,
+    *args: object,
     sizes: Mapping[str, int | Sequence[int]] | None = None,
-    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    dims: Mapping[str, object] | Sequence[object] | None = None,
     constraints: str | Sequence[str] = (),
     seconds: float = 5.0,
     seed: int = 0,
@@ -23,7 +22,7 @@ def bench(
     trusted: bool = False,
     signature: str = "",
     options: Options | None = None,
-    **overrides: Any,
+    **overrides: object,
 ) -> Benchmark:
     """Time a program against `jax.jit`, which knows every shape, and against the least time that the machine needs.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from hlo_disc.conformance import oracle
 from hlo_disc.conformance.cases import functions
 from hlo_disc.import_.stablehlo.decode import Decoder
 from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
 
 
 class Peer:
@@ -26,11 +29,11 @@ class Peer:
     def __init__(self, module: ir.Module, types: oracle.InputTypes):
         self._module, self._types = module, types
 
-    def __call__(self, *args: Any) -> Sequence[Any]:
+    def __call__(self, *args: ArrayLike) -> Sequence[jax.Array]:
         return self._compiled(*args)
 
     @functools.cached_property
-    def _compiled(self) -> Callable[..., Sequence[Any]]:
+    def _compiled(self) -> Callable[..., Sequence[jax.Array]]:
         static = oracle.refine(oracle.clone(self._module), self._types)
         operations = functions(static)["main"].regions[0].blocks[0].operations
         results = [Decoder().tensor(x.type) for x in operations[len(operations) - 1].operands]

@@ -69,7 +69,7 @@ class Row:
         """Bytes a second."""
         return self.bytes / self.ours.median
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """All numbers by name, None for those that are infinite or no numbers."""
         derived = {name: getattr(self, name) for name in ("ratio", "fraction", "flops", "bandwidth")}
         found = {**asdict(self), **derived}
@@ -97,7 +97,7 @@ class Benchmark:
     machine: Mapping[str, Any]
     notes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Everything in dicts and lists, as JSON has it."""
         named = {name: getattr(self, name) for name in ("name", "machine", "limits", "compiling", "notes")}
         return {**named, "rows": [row.as_dict() for row in self.rows]}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -24,22 +24,27 @@ from hlo_disc.options import Options
 from hlo_disc.profile import limits
 from hlo_disc.random_inputs import LARGEST, shown
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
+T = TypeVar("T")
+
 Report = Callable[[str], object]
 
 
 def run(
     source: Any,
-    args: Sequence[Any],
+    args: Sequence[object],
     sizes: Mapping[str, int | Sequence[int]],
     dims: Any,
-    constraints: Any,
+    constraints: str | Sequence[str],
     seconds: float,
     seed: int,
     report: Report,
     trusted: bool,
     signature: str,
     options: Options | None,
-    overrides: Mapping[str, Any],
+    overrides: Mapping[str, object],
 ) -> Benchmark:
     """`hlo_disc.bench`, which says what it takes and raises."""
     if not seconds > 0:
@@ -80,7 +85,7 @@ def run(
     )
 
 
-def _size(name: str, size: Any) -> int:
+def _size(name: str, size: object) -> int:
     if not isinstance(size, (int, np.integer)) or not 0 <= size <= LARGEST:
         raise ShapeError(f"the size {size!r} of {name}: must be an integer from 0 to {LARGEST}")
     return int(size)
@@ -115,21 +120,21 @@ def measured(case: subjects.Case, found: limits.Limits, seconds: float, report: 
     return Row(case.dims, ours, other, work.total, work.bytes, limit, work.partial, error, wrong), notes
 
 
-def _first(call: Callable[[], Any]) -> tuple[float, Any]:
+def _first(call: Callable[[], T]) -> tuple[float, T]:
     gc.collect()
     start = time.perf_counter()
     result = jax.block_until_ready(call())
     return time.perf_counter() - start, result
 
 
-def compare(results: Sequence[Any], references: Sequence[Any]) -> tuple[float, str]:
+def compare(results: Sequence[ArrayLike], references: Sequence[ArrayLike]) -> tuple[float, str]:
     """Return the error, and what is more than rounding explains."""
     pairs = enumerate(zip(map(np.asarray, results), map(np.asarray, references), strict=True))
     texts = ((i, mismatch("like XLA", got, want)) for i, (got, want) in pairs)
     return error(results, references), next((f"result {i}: {text}" for i, text in texts if text), "")
 
 
-def error(results: Sequence[Any], references: Sequence[Any]) -> float:
+def error(results: Sequence[ArrayLike], references: Sequence[ArrayLike]) -> float:
     """Return the largest difference of all results, each by the largest value of its reference."""
     pairs = zip(map(np.asarray, results), map(np.asarray, references), strict=True)
     return max((_difference(got, want) for got, want in pairs), default=0.0)

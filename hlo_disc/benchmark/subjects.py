@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -33,6 +33,9 @@ from hlo_disc.options import Options
 from hlo_disc.random_inputs import draw
 from hlo_disc.tracing.signature import spec_dims
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
 Sizes = Mapping[str, Sequence[int]]
 
 
@@ -40,8 +43,8 @@ class Case(NamedTuple):
     """At one size of each dim. theirs: the call of `jax.jit`'s program, None where there is none."""
 
     dims: Mapping[str, int]
-    ours: Callable[[], Any]
-    theirs: Callable[[], Any] | None
+    ours: Callable[[], object]
+    theirs: Callable[[], object] | None
     work: Work
 
 
@@ -59,11 +62,11 @@ class Subject(NamedTuple):
 
 
 def program(
-    source: Any,
-    specs: Sequence[Any],
+    source: object,
+    specs: Sequence[object],
     sizes: Sizes,
-    dims: Any,
-    constraints: Any,
+    dims: sources.Dims,
+    constraints: str | Sequence[str],
     trusted: bool,
     signature: str,
     options: Options,
@@ -90,7 +93,7 @@ def program(
     return Subject(_name(source), cases(), compiling, True, notes)
 
 
-def compiled(source: Any, sizes: Sizes, options: Options, seed: int) -> Subject:
+def compiled(source: Executable | str | os.PathLike[str], sizes: Sizes, options: Options, seed: int) -> Subject:
     """Return the subject of an executable or its file. Raises what `load` raises, and ArgumentError for a GPU's."""
     executable = source if isinstance(source, Executable) else load(source, options)
     if executable.program.target != "cpu":
@@ -107,7 +110,7 @@ def compiled(source: Any, sizes: Sizes, options: Options, seed: int) -> Subject:
     return Subject(_name(source), cases(), wide=True, notes=(note,))
 
 
-def _module(source: Any, graph: Graph, dims: Any) -> tuple[ir.Module, tuple[str, ...]]:
+def _module(source: object, graph: Graph, dims: sources.Dims) -> tuple[ir.Module, tuple[str, ...]]:
     """Return the module for XLA, and notes: the source if it has the same inputs, else the graph as StableHLO."""
     if sources.is_module(source) and not dims:
         module = load_module(source)
@@ -126,11 +129,11 @@ def _drawn(executable: Executable, sizes: Sizes, seed: int) -> Iterator[tuple[di
 
 
 def function(
-    source: Callable[..., Any],
-    args: Sequence[Any],
+    source: Callable[..., object],
+    args: Sequence[object],
     sizes: Sizes,
-    dims: Any,
-    constraints: Any,
+    dims: Mapping[str, object] | None,
+    constraints: str | Sequence[str],
     options: Options,
     seed: int,
 ) -> Subject:
@@ -180,17 +183,17 @@ def function(
     return Subject(signature.name, cases())
 
 
-def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _fresh(fn: Callable[..., object]) -> Callable[..., object]:
     """Wrap a function in a new object, for which JAX has compiled nothing."""
 
     @functools.wraps(fn)
-    def again(*args: Any, **kwargs: Any) -> Any:
+    def again(*args: object, **kwargs: object) -> object:
         return fn(*args, **kwargs)
 
     return again
 
 
-def _on_device(x: Any) -> Any:
+def _on_device(x: ArrayLike) -> ArrayLike:
     return jax.device_put(x) if isinstance(x, np.ndarray) else x
 
 
@@ -212,7 +215,7 @@ def _combinations(inputs: Sequence[InputRow], sizes: Sizes) -> Iterator[dict[str
         yield dict(zip(named, chosen, strict=True))
 
 
-def _name(source: Any) -> str:
+def _name(source: object) -> str:
     if isinstance(source, os.PathLike) or isinstance(source, str) and not is_text(source):
         return os.path.basename(os.path.normpath(source))
     return getattr(source, "__name__", type(source).__name__) if not isinstance(source, (str, bytes)) else "module"

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 
 SHORT = 5e-3  # seconds; shorter calls are timed several in a row, after one that wakes the thread pool
 
 
-def elapsed(call: Callable[[], Any]) -> float:
+def elapsed(call: Callable[[], object]) -> float:
     """Seconds until what a call returns is there."""
     start = time.perf_counter()
     jax.block_until_ready(call())
     return time.perf_counter() - start
 
 
-def take_turns(calls: Sequence[Callable[[], Any]], budget: float) -> list[list[float]]:
+def take_turns(calls: Sequence[Callable[[], object]], budget: float) -> list[list[float]]:
     """The seconds of each call, over about `budget` seconds of turns, at least three each.
 
     All must have been called before.

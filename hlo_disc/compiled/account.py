@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hlo_disc.errors import FormatError
@@ -132,7 +132,7 @@ def _read(kind: object, value: object) -> Any:
 
 
 @functools.cache
-def _form(kind: object) -> tuple[Any, Any]:
+def _form(kind: object) -> tuple[Callable[..., object] | None, Any]:
     """Return what constructs a value of this type from a list, and the types of its elements; None for a plain type."""
     if hasattr(kind, "_make"):
         return kind._make, [*typing.get_type_hints(kind).values()]

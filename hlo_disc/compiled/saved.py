@@ -15,9 +15,9 @@ import os
 import struct
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, BinaryIO, ForwardRef, NamedTuple
+from typing import Any, BinaryIO, ForwardRef, NamedTuple, Protocol
 
 import numpy as np
 
@@ -291,7 +291,14 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return moved
 
 
-def _record(value: Any) -> dict[str, Json]:
+class _Record(Protocol):
+    """A named tuple."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
+
+def _record(value: _Record) -> dict[str, Json]:
     return {name: _to_json(getattr(value, name)) for name in value._fields if name not in _NO_FIELDS}
 
 
@@ -314,7 +321,7 @@ class _Damaged(Exception):
         return _Damaged(step + str(self))
 
 
-def _from_json(kind: Any, value: Json) -> Any:
+def _from_json(kind: Callable[..., object], value: Json) -> Any:
     """`value` as a record, tuple[X, ...], Mapping[str, X], int, float or str. Raises _Damaged when it is none."""
     form, part = _form(kind)
     if form is dict:
@@ -330,14 +337,14 @@ def _from_json(kind: Any, value: Json) -> Any:
     return value
 
 
-def _part(kind: Any, value: Json, place: int | str) -> Any:
+def _part(kind: Callable[..., object], value: Json, place: int | str) -> object:
     try:
         return _from_json(kind, value)
     except _Damaged as error:
         raise error.within(f"[{place!r}]") from None
 
 
-def _fields(kind: Any, value: Json) -> dict[str, Any]:
+def _fields(kind: Callable[..., object], value: Json) -> dict[str, Any]:
     """The fields of a record that are in the header."""
     _, kinds = _form(kind)
     if not isinstance(value, dict):
@@ -355,7 +362,7 @@ def _fields(kind: Any, value: Json) -> dict[str, Any]:
 
 
 @functools.cache
-def _form(kind: object) -> tuple[Any, Any]:
+def _form(kind: object) -> tuple[object, Any]:
     """Return a type's parts: (dict, types of a record's fields), (tuple or Mapping, X), or (the type itself, None)."""
     if hasattr(kind, "_fields"):
         kinds = {name: x for name, x in kind.__annotations__.items() if name not in _NO_FIELDS}

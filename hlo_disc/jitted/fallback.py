@@ -6,10 +6,13 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from hlo_disc.tracing.values import is_key
+
+T = TypeVar("T")
 
 SPREAD = "JAX spreads it over the devices of a mesh, of which a program knows nothing: call it in jax.shard_map"
 
@@ -30,7 +33,7 @@ def line_of(fn: Callable[..., object]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def in_numpy(results: object) -> object:
+def in_numpy(results: T) -> T:
     """The results of a call whose arrays are all numpy's; random keys have no form there."""
     from jax import tree_util
 

@@ -44,6 +44,11 @@ from hlo_disc.tracing.values import (
 
 if TYPE_CHECKING:
     import jax
+    from jax._src.pjit import JitWrapped
+    from jax.tree_util import PyTreeDef
+    from jax.typing import ArrayLike
+
+    from hlo_disc.tracing.structure import Structure
 
 # So many programs are tried, one after the other, before the sizes of a call are looked at.
 _TRIED = 8
@@ -54,7 +59,7 @@ R = TypeVar("R")
 
 
 @functools.cache
-def _flatten() -> Callable[[Any], tuple[list[Any], Any]]:
+def _flatten() -> Callable[[object], tuple[list[ArrayLike], PyTreeDef]]:
     """jaxlib's C++ flatten; JAX is imported at the first call, not with hlo_disc."""
     from jax import tree_util
 
@@ -67,7 +72,7 @@ class JitFunction(Shown, Generic[P, R]):
     def __init__(
         self,
         fn: Callable[P, R],
-        dims: Mapping[str, Any] | None,
+        dims: Mapping[str, object] | None,
         constraints: str | Sequence[str],
         static_argnums: int | Iterable[int] | None,
         static_argnames: str | Iterable[str] | None,
@@ -104,10 +109,10 @@ class JitFunction(Shown, Generic[P, R]):
     def __get__(
         self: JitFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> Callable[Q, R]: ...
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> object:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[object, ...]:
         """Pickle a decorated function as its name, any other as what it was made of. Its programs are left out."""
         name = getattr(self, "__qualname__", "")
         try:
@@ -168,7 +173,7 @@ class JitFunction(Shown, Generic[P, R]):
             pass  # the slow path says why, or compiles
         return self._slow(programs, args, kwargs) if fallen is None else self._fall_back(*fallen, args, kwargs)
 
-    def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _slow(self, programs: Programs, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
         from hlo_disc.ral.contexts.jax import is_spread, platform_of
 
@@ -245,7 +250,9 @@ class JitFunction(Shown, Generic[P, R]):
         programs.paths[structure, static, kinds] = (Paths(paths, plain) if others else paths[0]).call
         return finish(leaves, result) if finish else result
 
-    def _fall_back(self, fallback: FallbackCount, to_numpy: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _fall_back(
+        self, fallback: FallbackCount, to_numpy: bool, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> R:
         fallback.count()
         results = self._jax(*args, **kwargs)
         return in_numpy(results) if to_numpy else results
@@ -254,7 +261,7 @@ class JitFunction(Shown, Generic[P, R]):
         finish = self._placement.finish(program.donated)
         return Finished(path, finish) if finish else path
 
-    def _structure(self, programs: Programs, tree: Any) -> tuple[Any, list[int]]:
+    def _structure(self, programs: Programs, tree: PyTreeDef) -> tuple[Structure, list[int]]:
         """Return the structure of arguments with the changing sizes of its static data as arrays, and these sizes."""
         if self._dims is not None:  # who names dims names none in static data
             return tree, []
@@ -266,11 +273,11 @@ class JitFunction(Shown, Generic[P, R]):
     def _flat(
         self,
         programs: Programs,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         static: Static,
-        structure: Any,
-        tree: Any,
+        structure: Structure,
+        tree: PyTreeDef,
     ) -> FlatFunction:
         """structure: what stands for `tree`."""
         found = programs.functions.get((structure, static))
@@ -305,7 +312,7 @@ class JitFunction(Shown, Generic[P, R]):
             found = programs.functions.setdefault((structure, static), made)
         return found
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, *args: object, **kwargs: object) -> Lowered:
         """Trace for these arguments, without compiling or running.
 
         The program is for all sizes, and JAX answers what the function asks about them, as for `hlo_disc.compile`.
@@ -323,8 +330,8 @@ class JitFunction(Shown, Generic[P, R]):
         return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
 
     def _flat_for(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], plain: bool = False
-    ) -> tuple[FlatFunction, list[Any], str]:
+        self, args: tuple[object, ...], kwargs: dict[str, object], plain: bool = False
+    ) -> tuple[FlatFunction, list[ArrayLike], str]:
         """The function of arrays that a call is one of, these arrays, and why such calls run through `jax.jit`, or "".
 
         plain: with the structure of the arguments as it is, without sizes in static data as arrays.
@@ -338,7 +345,7 @@ class JitFunction(Shown, Generic[P, R]):
         flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
         return flat, [*leaves, *arrays(sizes)], programs.reason_for_jax
 
-    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    def trace(self, *args: object, **kwargs: object) -> jax.stages.Traced:
         """Trace the function by `jax.jit`, for its `jaxpr`, `out_info` and more, at these sizes alone.
 
         Args:
@@ -350,7 +357,7 @@ class JitFunction(Shown, Generic[P, R]):
         """
         return self._jax.trace(*args, **kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, *args: object, **kwargs: object) -> Any:
         """The results as `jax.ShapeDtypeStruct`s, without compiling or running.
 
         Args:
@@ -367,7 +374,7 @@ class JitFunction(Shown, Generic[P, R]):
         return Placement(self._parameters)
 
     @functools.cached_property
-    def _jax(self) -> Any:
+    def _jax(self) -> JitWrapped:
         """`jax.jit` of the function."""
         import jax
 
@@ -386,7 +393,7 @@ class JitFunction(Shown, Generic[P, R]):
         return self._log.stats()
 
 
-def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:
+def same_objects(left: Sequence[object], right: Sequence[object]) -> bool:
     return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
@@ -394,34 +401,34 @@ def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:
 def jit(
     fn: Callable[P, R],
     *,
-    dims: Mapping[str, Any] | None = None,
+    dims: Mapping[str, object] | None = None,
     constraints: str | Sequence[str] = (),
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     options: Options | None = None,
-    **overrides: Any,
+    **overrides: object,
 ) -> JitFunction[P, R]: ...
 @overload
 def jit(
     fn: None = None,
     *,
-    dims: Mapping[str, Any] | None = None,
+    dims: Mapping[str, object] | None = None,
     constraints: str | Sequence[str] = (),
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     options: Options | None = None,
-    **overrides: Any,
+    **overrides: object,
 ) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
 def jit(
-    fn: Callable[..., Any] | None = None,
+    fn: Callable[P, R] | None = None,
     *,
-    dims: Mapping[str, Any] | None = None,
+    dims: Mapping[str, object] | None = None,
     constraints: str | Sequence[str] = (),
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     options: Options | None = None,
-    **overrides: Any,
-) -> Any:
+    **overrides: object,
+) -> JitFunction[P, R] | Callable[[Callable[P, R]], JitFunction[P, R]]:
     """Compile a JAX function once for every shape; a decorator with or without arguments, which keeps its signature.
 
     What the function asks about dims (`x.shape[0] == 1`, `range(n)`) is answered as it is at the call, and picks the

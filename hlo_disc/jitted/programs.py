@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hlo_disc import ral
@@ -26,7 +26,11 @@ from hlo_disc.tracing.trace import Traced
 from hlo_disc.tracing.values import describe, given
 
 if TYPE_CHECKING:
+    from jax.tree_util import PyTreeDef
+    from jax.typing import ArrayLike
+
     from hlo_disc.jitted.flat import FlatFunction
+    from hlo_disc.tracing.structure import Structure
 
 # With sizes in its static data each structure has a path of its own, which is found by comparing it with so many.
 _REMEMBERED = 8
@@ -166,7 +170,7 @@ class Programs(ral.FastTables):
         self,
         unchanged: Callable[[], bool],
         by_jax: ByJax,
-        flatten: Callable[[Any], tuple[list[Any], Any]] | None = None,
+        flatten: Callable[[object], tuple[list[ArrayLike], PyTreeDef]] | None = None,
         reason_for_jax: str = "",
         first: str = "first call",
     ):
@@ -180,25 +184,27 @@ class Programs(ral.FastTables):
         self.fallen: dict[Any, tuple[FallbackCount, bool]] = {}
         super().__init__(unchanged=unchanged, by_jax=by_jax, plain=self.plain, paths=self.paths, flatten=flatten)
 
-    def histories(self, tree: Any) -> Histories:
+    def histories(self, tree: Structure) -> Histories:
         """Return the sizes that were compiled for arguments of this structure, whatever the static ones."""
         return self._histories.setdefault(tree, {})
 
-    def widen(self, structure: Any, before: Any, sizes: Sequence[int]) -> None:
+    def widen(self, structure: Structure, before: Structure, sizes: Sequence[int]) -> None:
         """Copy the known sizes of `before` to `structure`, which replaces it and has these sizes as arrays."""
         added = tuple((info.dtype, len(info.shape), info.weak) for info in map(describe, structure_arrays(sizes)))
         shapes = tuple((n, 0) for n in sizes)
         known = self.histories(before).items()
         self._histories.setdefault(structure, {(*key, *added): [(*s, *shapes) for s in found] for key, found in known})
 
-    def remember(self, key: Any, path: Callable[[Sequence[Any]], Any], sizes: Sequence[Any]) -> None:
+    def remember(
+        self, key: Hashable, path: Callable[[Sequence[ArrayLike]], object], sizes: Sequence[ArrayLike]
+    ) -> None:
         """Calls of this structure take a path with these arrays for the sizes in it; so do the last few structures."""
         self.paths[key] = lambda leaves: path([*leaves, *sizes])
         self._remembered.append(key)
         if len(self._remembered) > _REMEMBERED:
             self.paths.pop(self._remembered.popleft(), None)
 
-    def first_of(self, structure: Any, tree: Any, names: Callable[[], Sequence[str]]) -> str:
+    def first_of(self, structure: Structure, tree: PyTreeDef, names: Callable[[], Sequence[str]]) -> str:
         """Describe how a call with arguments of this structure differs from those of the functions that there are.
 
         tree: for which the structure stands. names: what the items of its static data are called.
@@ -225,7 +231,7 @@ class Path:
     __slots__ = ("call", "is_plain", "run", "unflatten")
 
     def __init__(
-        self, run: Callable[..., Any], taken: Sequence[Conversion], given: Sequence[Conversion], out_tree: Any
+        self, run: Callable[..., object], taken: Sequence[Conversion], given: Sequence[Conversion], out_tree: Structure
     ):
         self.run = run
         self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
@@ -245,10 +251,10 @@ class Finished:
 
     __slots__ = ("_finish", "_path")
 
-    def __init__(self, path: Path, finish: Callable[[Sequence[Any], Any], Any]):
+    def __init__(self, path: Path, finish: Callable[[Sequence[ArrayLike], object], object]):
         self._path, self._finish = path, finish
 
-    def call(self, leaves: Sequence[Any]) -> Any:
+    def call(self, leaves: Sequence[ArrayLike]) -> object:
         return self._finish(leaves, self._path.call(leaves))
 
 
@@ -264,7 +270,7 @@ class Paths:
     def __init__(self, paths: Sequence[Path | Finished], plain: tuple[Plain, tuple[type, ...]] | None):
         self._paths, self._plain = tuple(paths), plain
 
-    def call(self, leaves: Sequence[Any]) -> Any:
+    def call(self, leaves: Sequence[ArrayLike]) -> object:
         paths = self._paths
         for path in paths:
             try:
@@ -286,9 +292,9 @@ class Paths:
             self._paths = (*others, path)
 
 
-def _conversions(by_place: Sequence[Conversion]) -> tuple[tuple[int, Callable[[Any], Any]], ...]:
+def _conversions(by_place: Sequence[Conversion]) -> tuple[tuple[int, Callable[[ArrayLike], ArrayLike]], ...]:
     return tuple((i, convert) for i, convert in enumerate(by_place) if convert is not None)
 
 
-def is_leaf_tree(tree: Any) -> bool:
+def is_leaf_tree(tree: Structure) -> bool:
     return tree.num_nodes == 1 and tree.num_leaves == 1

@@ -29,7 +29,7 @@ class Shown:
         signature: Signature
         stats: Callable[[], Stats]
         _by_settings: dict[Any, Programs]
-        _flat_for: Callable[[tuple[Any, ...], dict[str, Any]], tuple[FlatFunction, list[Any], str]]
+        _flat_for: Callable[[tuple[object, ...], dict[str, object]], tuple[FlatFunction, list[ArrayLike], str]]
 
     def __repr__(self) -> str:
         return f"<hlo_disc.jit of {self.signature.name}: {self.stats().summary()}>"

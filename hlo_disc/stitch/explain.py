@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from hlo_disc.compiled.account import Account, Condition, Form, Held, Launch, Slot, Split
 from hlo_disc.device import Device
@@ -95,9 +94,9 @@ def _slots(placement: Placement) -> list[Slot]:
     return [Slot(str(slot.size), slot in late, values) for slot, values in inside.items()]
 
 
-def _flow(scope: Scope, plan: Plan, numbers: Mapping[Group, int]) -> list[Any]:
+def _flow(scope: Scope, plan: Plan, numbers: Mapping[Group, int]) -> list[object]:
     """The launches in order, those of loops and branches inside them."""
-    found: list[Any] = []
+    found: list[object] = []
     for group in scope.groups:
         if group.schedule is CONTROL:
             parts = zip(_parts(group), plan.inner(group), strict=True)

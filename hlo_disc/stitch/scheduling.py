@@ -5,7 +5,7 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device
@@ -78,7 +78,7 @@ class Scheduled:
 def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
     """Choose the forms of all groups. Raises UnsupportedOpError for what no schedule covers."""
     static = _static(graph, plan) if device.host_memory else lambda value: False
-    names: dict[tuple, str] = {}
+    names: dict[tuple[Hashable, ...], str] = {}
     kernels: dict[str, Variant | Packing] = {}
 
     def kernel(item: Variant | Packing) -> str:
@@ -90,7 +90,7 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
         return known
 
     steps: dict[Group, Step] = {}
-    alike: dict[tuple, Step] = {}
+    alike: dict[tuple[Hashable, ...], Step] = {}
     packs: dict[Packing, Pack] = {}
     for group in plan.groups():
         choose = group.schedule.choices
@@ -132,7 +132,7 @@ def build_kernels(
     """
     kernels = list(scheduled.kernels.items())
     count = batch or max(len(kernels), 1)
-    program: dict[tuple, str] | None = {} if linked else None
+    program: dict[tuple[Hashable, ...], str] | None = {} if linked else None
     for first in range(0, max(len(kernels), 1), count):
         builder = ModuleBuilder(excess_precision, program)
         try:

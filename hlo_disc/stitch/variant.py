@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ class Variant(Protocol):
         """The name of the form in `explain`."""
         ...
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         """Equal for variants that one kernel serves."""
         ...
 
@@ -69,7 +69,7 @@ class Packing(Protocol):
         """The packing of another operand of the same shape."""
         ...
 
-    def key(self) -> tuple: ...
+    def key(self) -> tuple[Hashable, ...]: ...
 
     def build(self, b: Builder, name: str) -> None: ...
 

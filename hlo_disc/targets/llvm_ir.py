@@ -10,9 +10,8 @@ import ctypes
 import functools
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
@@ -68,7 +67,7 @@ def machine(triple: str, cpu: str, features: str = "", codemodel: str = "jitdefa
             _idle.notify_all()
 
 
-def unlocked(name: str) -> Any:
+def unlocked(name: str) -> Callable[..., object]:
     """A function of llvmlite's library without the lock that llvmlite holds in each: it is for all of LLVM.
 
     In other threads Python runs meanwhile. A llvmlite that has no such function gives the one with the lock.

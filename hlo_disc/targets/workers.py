@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _Result = TypeVar("_Result")
 # Seconds that a thread runs Python while another one waits for its turn.
@@ -75,9 +75,9 @@ def _call(future: Future[_Result], function: Callable[[], _Result]) -> None:
 
 
 @contextmanager
-def workers(threads: int) -> Iterator[Workers]:
+def workers(threads: int) -> Iterator[Workers[Any]]:
     """So many threads, the caller's among them, or 0 for one a processor that this process may use."""
-    made: Workers = Workers(threads or len(os.sched_getaffinity(0)))
+    made: Workers[Any] = Workers(threads or len(os.sched_getaffinity(0)))
     try:
         with short_turns():
             yield made

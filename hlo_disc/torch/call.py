@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
         known = {name: tensors[i].shape[axis] for name, (i, axis) in read.items()}
         return passed.evaluate(known | {name: int(made[i]) for name, i in computed.items()})
 
-    def call(*args: Any) -> list[Any]:
+    def call(*args: torch.Tensor | int) -> list[object]:
         tensors = [args[i] for i in arguments]
         tensors += [_NOTHING.new_empty((max(args[i], 0), max(-args[i], 0))) for i in numbers]
         made = native(*tensors, *nothing, *draw())

@@ -69,7 +69,7 @@ class Compiled:
         self._arguments = json.loads(arguments) if arguments else None  # of other nests, the inputs one by one
         self._lock = threading.Lock()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run. A call that fails changes nothing.
 
         Args:
@@ -102,7 +102,7 @@ class Compiled:
         return tree_map(functools.partial(_result, made), self._results)
 
 
-def _result(made: Sequence[torch.Tensor], leaf: Any) -> Any:
+def _result(made: Sequence[torch.Tensor], leaf: Constant | Number | int) -> object:
     if isinstance(leaf, Constant):
         return leaf.value
     return made[leaf.number].item() if isinstance(leaf, Number) else made[leaf]

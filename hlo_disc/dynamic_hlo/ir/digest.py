@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def _types(values: Sequence[Value]) -> str:
     return " ".join(map(repr, values))
 
 
-def _text(x: Any) -> str:
+def _text(x: object) -> str:
     if isinstance(x, tuple):
         return f"({','.join(map(_text, x))})"
     if isinstance(x, np.ndarray):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,7 +73,7 @@ class Region:
     outputs: tuple[Value, ...]
 
     @functools.cached_property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         """Equal for regions that compute the same: the structure, with values numbered in order."""
         numbers = {value: i for i, value in enumerate(self.inputs)}
         rows: list[Any] = [tuple((v.dtype, v.shape) for v in self.inputs)]
@@ -86,7 +86,7 @@ class Region:
         return (*rows, tuple(numbers[value] for value in self.outputs))
 
 
-def attribute_key(attr: Any) -> Any:
+def attribute_key(attr: object) -> Hashable:
     """Equal for attributes that mean the same; hashable."""
     if type(attr) is Region:
         return attr.key
@@ -126,9 +126,9 @@ def has_regions(op: Op) -> bool:
     return "body" in op.attrs or "branches" in op.attrs
 
 
-def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, Any]:
+def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, object]:
     """The op's attributes with each region changed; the same object when none is."""
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name, attr in op.attrs.items():
         if isinstance(attr, Region):
             changed[name] = change(attr)
@@ -154,7 +154,7 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     return change(graph if not values else graph.with_roots(values, ops=ops))
 
 
-def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, Any] | None = None) -> Op:
+def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, object] | None = None) -> Op:
     """The op with operands replaced as `values` says, and other attributes; what its results become is added there.
 
     The op itself when nothing is other.
@@ -250,7 +250,7 @@ class Graph:
 
 
 def make_op(
-    name: str, operands: Sequence[Value], attrs: Mapping[str, Any], types: Sequence[tuple[np.dtype, Shape]], loc: str
+    name: str, operands: Sequence[Value], attrs: Mapping[str, object], types: Sequence[tuple[np.dtype, Shape]], loc: str
 ) -> Op:
     """An op whose result types are known already."""
     op = Op(name, tuple(operands), attrs, loc)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
@@ -133,7 +133,7 @@ class AxisRule:
 
     def renumbered(
         self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The op's attributes for values with new axes. products: the sizes of new axes, of those of the old ones."""
         attrs = dict(op.attrs)
         for name, of in (self.attributes or {}).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,11 @@ class GraphBuilder:
         self.facts = facts
         self.ops: list[Op] = []
 
-    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> Value:
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> Value:
         """Append an op and return its only result. Raises ShapeError when the operands cannot agree."""
         return self.multi(name, operands, loc, **attrs)[0]
 
-    def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> tuple[Value, ...]:
+    def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> tuple[Value, ...]:
         """Append an op and return all its results. Sizes that inference has worked out are spelled as others are."""
         types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
         shapes = [tuple(map(self.facts.canonical, shape)) for _, shape in types]

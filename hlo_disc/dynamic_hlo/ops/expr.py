@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 BOOL, I32, I64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -20,7 +23,7 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 class Maker(Protocol):
     """A graph under construction, as formulas see it."""
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
         """Append an op with one result."""
 
     def constant(self, value: np.ndarray) -> Value:
@@ -63,7 +66,7 @@ class Array:
         """Wrap another value of the same graph."""
         return type(self)(self.r, value)
 
-    def emit(self: A, name: str, *others: Array, **attrs: Any) -> A:
+    def emit(self: A, name: str, *others: Array, **attrs: object) -> A:
         """An op on values as they are."""
         return self.of(self.r.emit(name, (self.value, *(x.value for x in others)), **attrs))
 
@@ -71,7 +74,7 @@ class Array:
         """A number, or a size, as a scalar of the same type."""
         return x if isinstance(x, Array) else self.of(scalar(self.r, x, self.dtype))  # type: ignore[return-value]
 
-    def op(self: A, name: str, *others: Term, **attrs: Any) -> A:
+    def op(self: A, name: str, *others: Term, **attrs: object) -> A:
         """An elementwise op on operands of one shape."""
         r = self.r
         if not others:
@@ -165,11 +168,11 @@ class Array:
     def conj(self: A) -> A:
         return self.op("real").emit("complex", -self.op("imag")) if self.dtype.kind == "c" else self
 
-    def cast(self: A, dtype: Any) -> A:
+    def cast(self: A, dtype: DTypeLike) -> A:
         """The numbers in another type. Complex ones lose their imaginary parts; as truth values they are not 0."""
         dtype = np.dtype(dtype)
         if self.dtype.kind == "c" and dtype.kind != "c":
-            return self != 0 if dtype == BOOL else self.real().cast(dtype)
+            return self.op("compare", 0, direction="NE") if dtype == BOOL else self.real().cast(dtype)
         return self if self.dtype == dtype else self.op("convert", dtype=dtype)
 
 
@@ -209,7 +212,7 @@ class PlainMaker:
     def __init__(self, builder: GraphBuilder, loc: str = ""):
         self.builder, self.loc = builder, loc
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
         return self.builder.op(name, operands, self.loc, **attrs)
 
     def constant(self, value: np.ndarray) -> Value:

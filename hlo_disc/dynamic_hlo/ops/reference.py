@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -161,7 +160,7 @@ class Function:
         return [values[value] for value in self.region.outputs]
 
 
-def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
+def _evaluated(value: object, sizes: Mapping[str, int]) -> object:
     if isinstance(value, Dim):
         return value.evaluate(sizes)
     if isinstance(value, Region):

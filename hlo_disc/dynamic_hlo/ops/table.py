@@ -39,11 +39,11 @@ REDUCERS = {
 }  # fmt: skip
 
 
-def _tuple_of(kind: type) -> Callable[[Any], bool]:
+def _tuple_of(kind: type) -> Callable[[object], bool]:
     return lambda value: type(value) is tuple and {*map(type, value)} <= {kind}
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     return isinstance(value, int)
 
 

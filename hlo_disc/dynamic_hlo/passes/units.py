@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
 from hlo_disc.dynamic_hlo.ops.axes import Runs, Same, placed
@@ -12,6 +12,8 @@ from hlo_disc.dynamic_hlo.ops.table import OPS, links
 from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, is_zero, kept_axes
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+T = TypeVar("T")
 
 UNIT_RULES: list[Rule] = []
 
@@ -47,7 +49,7 @@ def _without(value: Value, axes: set[int]) -> Instead:
     return make("reshape", value, shape=_rest(value.shape, axes)) if axes else value
 
 
-def _rest(entries: Sequence[Any], gone: set[int]) -> tuple[Any, ...]:
+def _rest(entries: Sequence[T], gone: set[int]) -> tuple[T, ...]:
     return tuple(entry for axis, entry in enumerate(entries) if axis not in gone)
 
 
@@ -66,7 +68,7 @@ def _shaped(builder: GraphBuilder, value: Value, like: Value) -> Value:
 def _control_without_units(builder: GraphBuilder, op: Op) -> list[Value]:
     """Regions take and make what is narrow, and reshape it."""
     facts, attrs = builder.facts, op.attrs
-    regions: dict[str, Any]
+    regions: dict[str, object]
     if op.name == "while":
         cond, body = attrs["cond"], attrs["body"]
         carried = zip(op.operands, cond.inputs, body.inputs, body.outputs, strict=False)
@@ -119,7 +121,7 @@ def _arrays(op: Op) -> list[Value]:
     return [x for x in op.operands if x.rank == op.operands[0].rank]
 
 
-def _unnamed_apart(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, Any]] | None:
+def _unnamed_apart(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, object]] | None:
     """The operands and attributes of the op without these axes, None where there are none."""
     gone, rule = _unnamed(facts, op), OPS[op.name].axes
     if not gone or rule is None:
@@ -195,7 +197,7 @@ def reduce_beside_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
 # Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
 
 
-def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], set[int], set[int]] | None:
+def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, object], set[int], set[int]] | None:
     """The op's numbers without what is one place only, and which axes of the indices and of the windows go, if any."""
     x, indices = op.operands[:2]
     shape = op.result.shape if op.name == "gather" else op.operands[2].shape

@@ -206,7 +206,9 @@ class _Printer:
             "mod": self._division("remainder", "remainder", _REMAINDER, lambda a, b: a % b),
         }
 
-    def _division(self, name: str, helper: str, body: str, combine: Callable) -> Callable[[Dim, Dim], Dim]:
+    def _division(
+        self, name: str, helper: str, body: str, combine: Callable[[Dim, Dim], Dim]
+    ) -> Callable[[Dim, Dim], Dim]:
         def apply(a: Dim, b: Dim) -> Dim:
             whole = combine(a, b)
             if whole.is_const:

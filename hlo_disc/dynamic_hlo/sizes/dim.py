@@ -200,7 +200,7 @@ class Dim:
 
         return lower_dim(self)
 
-    def __add__(self, other: Any) -> Dim:
+    def __add__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         if b is None:
             return NotImplemented
@@ -217,7 +217,7 @@ class Dim:
 
     __radd__ = __add__
 
-    def __mul__(self, other: Any) -> Dim:
+    def __mul__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         if b is None:
             return NotImplemented
@@ -246,27 +246,27 @@ class Dim:
     def __neg__(self) -> Dim:
         return self._scale(-1) if self.terms else self
 
-    def __sub__(self, other: Any) -> Dim:
+    def __sub__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         return NotImplemented if b is None else ZERO if b is self else self + -b
 
-    def __rsub__(self, other: Any) -> Dim:
+    def __rsub__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         return NotImplemented if b is None else b + -self
 
-    def __floordiv__(self, other: Any) -> Dim:
+    def __floordiv__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         return NotImplemented if b is None else _floordiv(self, b)
 
-    def __rfloordiv__(self, other: Any) -> Dim:
+    def __rfloordiv__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         return NotImplemented if b is None else _floordiv(b, self)
 
-    def __mod__(self, other: Any) -> Dim:
+    def __mod__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         return NotImplemented if b is None else _mod(self, b)
 
-    def __rmod__(self, other: Any) -> Dim:
+    def __rmod__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
         return NotImplemented if b is None else _mod(b, self)
 
@@ -285,7 +285,7 @@ class Dim:
 
     __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _undecided
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Dim.parse, (str(self),)
 
     def __str__(self) -> str:
@@ -349,7 +349,7 @@ def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
 def _operand(value: object) -> Dim | None:
     if isinstance(value, Dim):
         return value
-    return Dim.const(operator.index(value)) if hasattr(value, "__index__") else None  # type: ignore[arg-type]
+    return Dim.const(operator.index(value)) if hasattr(value, "__index__") else None
 
 
 def _intern(terms: tuple[Term, ...]) -> Dim:

@@ -7,7 +7,7 @@
     atom     = integer | name | ( sum ) | (floordiv | mod | min | max)( sum {, sum} )
 
 Operators bind as Python's do, with `^` for powers. `%` is an operator behind an operand; elsewhere it begins one of the
-compiler's own names. What is made of all this is the caller's: an `Algebra` of values that have Python's operators.
+compiler's own names. What makes sizes of all this is the caller's `Algebra`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hlo_disc.errors import ParseError
+
+if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 T = TypeVar("T")
 
@@ -36,20 +39,20 @@ _SHOWN = 80  # characters of a text, in a message
 
 @dataclass(frozen=True)
 class Algebra:
-    """The meanings of integers, names and the functions floordiv, mod, min and max (of any values)."""
+    """The meanings of integers, names and the functions floordiv, mod, min and max (of any sizes)."""
 
-    integer: Callable[[int], Any]
-    name: Callable[[str], Any]
-    function: Callable[..., Any]
+    integer: Callable[[int], Dim]
+    name: Callable[[str], Dim]
+    function: Callable[..., Dim]
 
 
-def parse(text: str, algebra: Algebra) -> Any:
+def parse(text: str, algebra: Algebra) -> Dim:
     """Parse a dimension expression to its value in the algebra. Raises ParseError."""
     parser = _Parser(text, "a dimension expression", algebra)
     return parser.whole(parser.sum)
 
 
-def parse_relation(text: str, algebra: Algebra) -> tuple[Any, str, Any]:
+def parse_relation(text: str, algebra: Algebra) -> tuple[Dim, str, Dim]:
     """ "s <= 512" as its left side, relation and right side. Raises ParseError."""
     parser = _Parser(text, "a constraint like 's <= 512'", algebra)
     return parser.whole(parser.relation)
@@ -102,28 +105,28 @@ class _Parser:
         self.skip(len(found[0]))
         return found[0]
 
-    def relation(self) -> tuple[Any, str, Any]:
+    def relation(self) -> tuple[Dim, str, Dim]:
         left = self.sum()
         relation = self.accept(*_RELATIONS)
         if not relation:
             raise self.expected(f"one of {' '.join(_RELATIONS)}")
         return left, relation, self.sum()
 
-    def sum(self) -> Any:
+    def sum(self) -> Dim:
         total = self.product()
         while op := self.accept("+", "-"):
             term = self.product()
             total = total + term if op == "+" else total - term
         return total
 
-    def product(self) -> Any:
+    def product(self) -> Dim:
         product = self.factor()
         while op := self.accept("*", "//", "%"):
             factor = self.factor()
             product = product * factor if op == "*" else product // factor if op == "//" else product % factor
         return product
 
-    def factor(self) -> Any:
+    def factor(self) -> Dim:
         if self.accept("-"):
             return -self.factor()
         base = self.atom()
@@ -134,7 +137,7 @@ class _Parser:
             raise self.expected(f"an integer of at most {_LARGEST_POWER}", at)
         return math.prod([base] * int(power), start=self.algebra.integer(1))
 
-    def atom(self) -> Any:
+    def atom(self) -> Dim:
         if self.accept("("):
             d = self.sum()
             self.close("')'")

@@ -5,7 +5,7 @@ PyTorch knows only the symbol, `u0`, and perhaps its range. What it is here is k
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sympy
 import torch
@@ -138,7 +138,7 @@ class Data:
 
     # PyTorch's symbols
 
-    def item(self, x: Array, known: Any) -> Any:
+    def item(self, x: Array, known: object) -> Array | Dim:
         """The only element of a tensor, which PyTorch knows as this: a symbol, or a number that it has to be."""
         r = self.r
         x = x.reshape(())
@@ -188,7 +188,7 @@ def _is_natural(x: torch.SymInt) -> bool:
     return bool(lower >= 0)
 
 
-def is_of_data(x: Any) -> bool:
+def is_of_data(x: object) -> bool:
     return isinstance(x, torch.SymInt) and bool(free_unbacked_symbols(x))
 
 
@@ -202,6 +202,6 @@ def is_negative(x: torch.SymInt, asks: bool = True) -> bool | None:
     return not bool(x >= 0)
 
 
-def open_symbols(x: Any) -> set[str]:
+def open_symbols(x: object) -> set[str]:
     """The symbols of data in what PyTorch knows of a result."""
     return {symbol.name for symbol in free_unbacked_symbols(x)} if isinstance(x, _SYMBOLIC) else set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
@@ -24,17 +23,19 @@ _WHOLE = frozenset(
 
 
 @functools.cache
-def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def decompositions() -> dict[torch._ops.OpOverload, Callable[..., object]]:
     """By op, for `aot_autograd`."""
     return _without_rows(decomposition_table | FORMULAS)
 
 
-def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., object]]:
     """The decompositions for exported programs, by op. Composite ops are still whole there, and always decomposed."""
     table = dict(torch.export.default_decompositions().items())
     return _without_rows(table | decompositions())
 
 
-def _without_rows(table: Mapping[Any, Callable[..., Any]]) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def _without_rows(
+    table: Mapping[torch._ops.OpOverload, Callable[..., object]],
+) -> dict[torch._ops.OpOverload, Callable[..., object]]:
     kept = {*HANDLERS, *_WHOLE}
     return {op: made for op, made in table.items() if str(op) not in kept}

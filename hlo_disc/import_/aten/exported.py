@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import sympy
 import torch
 from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
@@ -114,7 +115,7 @@ def _forget_expressions(program: ExportedProgram) -> None:
             del ranges[symbol]
 
 
-def _conditions(program: ExportedProgram) -> list[Any]:
+def _conditions(program: ExportedProgram) -> list[sympy.Basic]:
     """List the conditions from the ranges of symbols, except least sizes of 2, which PyTorch assumes.
 
     PyTorch does not ask them of a call.
@@ -122,7 +123,7 @@ def _conditions(program: ExportedProgram) -> list[Any]:
     return [x for x in sizes.conditions(program.range_constraints) if not (x.rel_op == ">=" and x.rhs == 2)]
 
 
-def _leaf(argument: Any, number: int, natural: bool = False) -> Any:
+def _leaf(argument: object, number: int, natural: bool = False) -> Constant | Number | int:
     if isinstance(argument, ConstantArgument):
         return Constant(argument.value)
     return number if isinstance(argument, TensorArgument) else Number(number, natural)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import NotImplementedType
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def _encoder_layer(
     x: Tensor, width: int, heads: int, qkv: Tensor, qkv_bias: Tensor, out: Tensor, out_bias: Tensor, use_gelu: bool,
     norm_first: bool, eps: float, norm1: Tensor, norm1_bias: Tensor, norm2: Tensor, norm2_bias: Tensor, up: Tensor,
     up_bias: Tensor, down: Tensor, down_bias: Tensor, mask: Tensor | None = None, mask_type: int | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor | NotImplementedType:  # fmt: skip
     if x.is_nested:
         return NotImplemented
     first = functools.partial(functional.layer_norm, normalized_shape=(width,), weight=norm1, bias=norm1_bias, eps=eps)

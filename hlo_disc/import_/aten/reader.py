@@ -109,11 +109,11 @@ class AtenReader(Tensors):
     def out(self) -> Type:
         return self.outs[0]
 
-    def meta(self, number: int) -> Any:
+    def meta(self, number: int) -> torch.Tensor:
         """The fake tensor that PyTorch has for an argument, or the argument itself."""
         return fake_of(self.node.args[number])
 
-    def fakes(self) -> list[Any]:
+    def fakes(self) -> list[object]:
         """The fake tensors, or the arguments themselves, of all positional arguments but None."""
         return [fake for x in self.node.args if (fake := fake_of(x)) is not None]
 
@@ -121,11 +121,11 @@ class AtenReader(Tensors):
         """The value that an earlier node was converted to."""
         return self._values[node]
 
-    def dim(self, size: Any) -> Dim:
+    def dim(self, size: torch.SymInt | int) -> Dim:
         """An int or a SymInt."""
         return Dim.const(size) if isinstance(size, int) else self.dim_of(size.node.expr)
 
-    def dim_of(self, expression: Any) -> Dim:
+    def dim_of(self, expression: sympy.Expr) -> Dim:
         """An expression of sympy's. Raises UnsupportedOpError for what sizes cannot be."""
         return self.data.dim(expression.xreplace(self._negative))
 
@@ -157,21 +157,21 @@ class AtenReader(Tensors):
             self.nested -= 1
             self.builder, self._constants = builder, constants
 
-    def traced(self, formula: Callable[..., Any], fakes: Sequence[Any]) -> GraphModule:
+    def traced(self, formula: Callable[..., object], fakes: Sequence[torch.Tensor]) -> GraphModule:
         """The graph of a function of PyTorch's, of tensors like these."""
         with fakes[0].fake_mode, enable_python_dispatcher():
             return make_fx(formula, decomposition_table=decompositions())(*fakes)
 
-    def _became(self, size: Dim, other: Dim, fake: Any) -> bool:
+    def _became(self, size: Dim, other: Dim, fake: torch.Tensor) -> bool:
         """Whether PyTorch has made this of a symbol since it was read, for a formula asked: others have their graph."""
         made = {str(symbol): x for symbol, x in fake.fake_mode.shape_env.replacements.items()}
         return size is not other and str(size) in made and self.dim_of(made[str(size)]) is other
 
-    def call(self, module: GraphModule, arrays: Sequence[Any]) -> list[Any]:
+    def call(self, module: GraphModule, arrays: Sequence[object]) -> list[Any]:
         """The results of a graph as `run` has them, as arrays."""
         return arrays_of(self, self.run(module, values_of(arrays)))
 
-    def run(self, module: GraphModule, args: Sequence[Any]) -> list[Any]:
+    def run(self, module: GraphModule, args: Sequence[object]) -> list[object]:
         """The results of a graph that the current op calls with these values, at the sizes that it was traced for."""
         outer, outs = self.module, self.outs
         *nodes, last = module.graph.nodes
@@ -354,17 +354,17 @@ class AtenReader(Tensors):
             return  # until an op asks for it: see `argument`
         self._values[node] = self._made(node, known)
 
-    def _made(self, node: Node, known: Any) -> Any:
+    def _made(self, node: Node, known: object) -> object:
         if node.op == "get_attr":
             return self._attribute(node)
         if isinstance(known, (torch.SymInt, int)) and node.target != _ITEM:
             return self._number(known)
         if node.target is operator.getitem:
             source, index = node.args
-            return self._values[source][index]  # type: ignore[index]
+            return self._values[source][index]
         return self._handled(node, known)
 
-    def _unknown(self, known: Any) -> Any:
+    def _unknown(self, known: object) -> object:
         """In place of what an op that is not supported makes."""
         if isinstance(known, (tuple, list)):
             return [self._unknown(x) for x in known]
@@ -376,12 +376,12 @@ class AtenReader(Tensors):
         except HloDiscError as error:
             return _Missing(str(error))
 
-    def _handled(self, node: Node, known: Any) -> Any:
+    def _handled(self, node: Node, known: object) -> object:
         handler = HANDLERS.get(target_name(node))
         if handler is None:
             self.unsupported()
-        several = isinstance(known, (tuple, list))
-        self.outs = tuple(self.type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
+        fakes = known if isinstance(known, (tuple, list)) else [known]
+        self.outs = tuple(self.type(x) for x in fakes if isinstance(x, torch.Tensor))
         start = len(self.builder.ops)
         args = [arrays_of(self, self.argument(x)) for x in node.args]
         kwargs = {key: arrays_of(self, self.argument(x)) for key, x in node.kwargs.items()}
@@ -391,7 +391,7 @@ class AtenReader(Tensors):
             raise
         except Exception as error:
             raise UnsupportedOpError(f"{self.describe()}: hlo_disc fails to read it: {error!r}") from error
-        for made, fake in zip(result if several else [result], known if several else [known], strict=True):
+        for made, fake in zip(result if fakes is known else [result], fakes, strict=True):
             if isinstance(made, Value) and isinstance(fake, torch.Tensor):
                 self._check(made, self.type(fake))
         if self._has_data and any(self.data.is_open(d) for op in self.builder.ops[start:] for d in dims_in(op)):
@@ -408,7 +408,7 @@ class AtenReader(Tensors):
             else:
                 self.equal(made, size, f"dimension {axis} of the result and what PyTorch says of it")
 
-    def argument(self, x: Any) -> Any:
+    def argument(self, x: object) -> Any:
         """An argument as handlers take it: values, Dims for sizes that are symbols, all else as it is."""
         if isinstance(x, Node):
             if x not in self._values:  # a number that is an argument of the program
@@ -421,7 +421,7 @@ class AtenReader(Tensors):
             return tuple(self.argument(y) for y in x)
         return x
 
-    def _number(self, known: Any) -> Any:
+    def _number(self, known: object) -> object:
         """Convert a number, which may be symbolic, from what PyTorch knows of it."""
         if isinstance(known, (bool, torch.SymBool)):
             return known if isinstance(known, bool) else self.data.truth(known.node.expr.xreplace(self._negative)).value
@@ -433,7 +433,7 @@ class AtenReader(Tensors):
         self._sources[size] = known
         return size
 
-    def _attribute(self, node: Node) -> Any:
+    def _attribute(self, node: Node) -> object:
         found: Any = self.module
         for part in str(node.target).split("."):
             found = getattr(found, part)
@@ -491,7 +491,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return bits.view(DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
 
 
-def _shown(x: Any) -> str:
+def _shown(x: object) -> str:
     fake = fake_of(x)
     if isinstance(fake, torch.Tensor):
         return f"{str(fake.dtype).removeprefix('torch.')}[{', '.join(map(str, fake.shape))}]"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def outputs_of(r: AtenReader, nodes: Sequence[Any]) -> tuple[Value, ...]:
+def outputs_of(r: AtenReader, nodes: Sequence[Node | int | None]) -> tuple[Value, ...]:
     """The results that are no constants, of a program that is called by itself."""
     made = []
     for node in nodes:
@@ -38,7 +38,7 @@ class Results:
     def __init__(self, r: AtenReader, placeholders: list[Node]):
         self.r, self.placeholders = r, placeholders
 
-    def of(self, nodes: Sequence[Any]) -> tuple[tuple[Result, ...], tuple[Value, ...], dict[str, int]]:
+    def of(self, nodes: Sequence[Node | int | None]) -> tuple[tuple[Result, ...], tuple[Value, ...], dict[str, int]]:
         outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
         memory = {_storage(x): i for i, x in enumerate(map(fake_of, self.placeholders)) if _is_strided(x)}
         bases = self._shared(nodes, memory)
@@ -88,7 +88,7 @@ class Results:
         view = shape, strides, self.r.dim(fake.storage_offset())
         return view, ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
 
-    def _shared(self, results: Sequence[Any], memory: Mapping[int, int]) -> dict[int, Node]:
+    def _shared(self, results: Sequence[Node | int | None], memory: Mapping[int, int]) -> dict[int, Node]:
         """The memory that several results are views of, none of an argument's, with the node whose result it all is."""
         tensors = [x for x in dict.fromkeys(results) if isinstance(x, Node) and _is_strided(fake_of(x))]
         times = collections.Counter(_storage(fake_of(x)) for x in tensors)
@@ -133,17 +133,17 @@ class Results:
         return True
 
 
-def _hint(size: Any) -> int:
+def _hint(size: torch.SymInt | int) -> int:
     return size if isinstance(size, int) else size.node.hint if size.node.has_hint() else 1 << 40
 
 
-def fake_of(x: Any) -> Any:
+def fake_of(x: object) -> Any:
     if isinstance(x, Node):
         return x.meta.get("val")
     return type(x)(map(fake_of, x)) if isinstance(x, (list, tuple)) else x
 
 
-def _is_strided(x: Any) -> bool:
+def _is_strided(x: object) -> bool:
     return isinstance(x, torch.Tensor) and x.layout == torch.strided
 
 

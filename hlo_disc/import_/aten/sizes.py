@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 import sympy
 from torch.utils._sympy import functions as torch_functions
@@ -13,6 +13,9 @@ from hlo_disc.dynamic_hlo.ir.graph import NEGATED
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.sizes.elements import ONE
+
+if TYPE_CHECKING:
+    from torch.utils._sympy.value_ranges import ValueRanges
 
 _DENOMINATOR = 1000  # of what a float is taken for
 _LARGEST = 1 << 40  # a size
@@ -30,7 +33,7 @@ def of_expression(e: sympy.Expr) -> Dim:
     return make(e)
 
 
-def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
+def conditions(ranges: Mapping[sympy.Symbol, ValueRanges[sympy.Expr]]) -> list[sympy.Basic]:
     """List the conditions that PyTorch's ranges of symbols state."""
     found = []
     for symbol, values in ranges.items():
@@ -39,7 +42,7 @@ def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
     return found
 
 
-def relation(e: sympy.Basic, dim: Callable[[Any], Dim] = of_expression) -> tuple[Dim, str, Dim] | None:
+def relation(e: sympy.Basic, dim: Callable[[sympy.Expr], Dim] = of_expression) -> tuple[Dim, str, Dim] | None:
     """Read a condition of a ShapeEnv as a relation of two sizes; None for one that is no such relation."""
     if isinstance(e, sympy.Not):
         inner = relation(e.args[0], dim)
@@ -132,7 +135,7 @@ def _scaled(e: sympy.Expr, scale: float, size: Dim) -> tuple[Dim, Dim]:
 
 
 # By the name of a sympy function.
-_FUNCTIONS: dict[str, Callable[[Any], Dim]] = {
+_FUNCTIONS: dict[str, Callable[[sympy.Expr], Dim]] = {
     "Add": _add,
     "Mul": lambda e: dim_product(_arguments(e)),
     "Pow": _power,

@@ -64,14 +64,14 @@ def is_just(x: Operand, number: float) -> bool:
     return not isinstance(x, Array) and x == number
 
 
-def arrays_of(r: Tensors, x: Any) -> Any:
+def arrays_of(r: Tensors, x: object) -> Any:
     """An argument as formulas take it."""
     if isinstance(x, (list, tuple)):
         return type(x)(arrays_of(r, y) for y in x)
     return Array(r, x) if isinstance(x, Value) else x
 
 
-def values_of(x: Any) -> Any:
+def values_of(x: object) -> Any:
     """A result of a formula, or several, as values of the graph."""
     if isinstance(x, (list, tuple)):
         return [values_of(y) for y in x]

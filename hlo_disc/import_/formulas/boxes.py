@@ -15,7 +15,8 @@ from hlo_disc.import_.handlers.arrays import Array, filled, iota
 def _shared(boxes: Array, box: Array, any_corners: bool) -> Array:
     """The part that each box of a group shares with one, of what both cover.
 
-    any_corners: a box is any two opposite corners; else the lower one comes first, and NaNs overlap with nothing.
+    any_corners: a box is any two opposite corners, and empty ones share nothing; else the lower corner comes first, and
+        what is no number overlaps with nothing, as of two empty boxes.
     """
 
     def sides(x: Array) -> tuple[list[Array], list[Array]]:
@@ -30,7 +31,8 @@ def _shared(boxes: Array, box: Array, any_corners: bool) -> Array:
     area, own = ((b[0] - a[0]) * (b[1] - a[1]) for a, b in ((low, high), (own_low, own_high)))
     height, width = ((high[i].minimum(own_high[i]) - low[i].maximum(own_low[i])).maximum(0) for i in range(2))
     both = height * width
-    return where((area <= 0) | (own <= 0), 0, both / (area + own - both))
+    part = both / (area + own - both)
+    return where((area <= 0) | (own <= 0), 0, part) if any_corners else part
 
 
 class Kept(NamedTuple):

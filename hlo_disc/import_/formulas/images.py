@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.import_.handlers.arrays import Array, dot
+
+if TYPE_CHECKING:
+    import jax
+
+Distance = TypeVar("Distance", Array, "jax.Array")
 
 # The parameter of Keys' kernel: where an image is resized, and where its positions are on a grid of their own.
 KEYS, STEEP = -0.5, -0.75
 
 
-def cubic_near(d: Any, a: float) -> Any:
-    """Keys' kernel up to a distance of 1, by its parameter. Of JAX's arrays too."""
+def cubic_near(d: Distance, a: float) -> Distance:
+    """Keys' kernel up to a distance of 1, by its parameter."""
     return (d * (a + 2) - (a + 3)) * d * d + 1
 
 
-def cubic_far(d: Any, a: float) -> Any:
+def cubic_far(d: Distance, a: float) -> Distance:
     """Keys' kernel from a distance of 1 to one of 2."""
     return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
 
 
-def cubic_taps(fraction: Any, a: float) -> list[tuple[int, Any]]:
+def cubic_taps(fraction: Distance, a: float) -> list[tuple[int, Distance]]:
     """List the four neighbours of a position: (offset from the whole position below, weight)."""
     f = fraction
     near, far = (lambda d: cubic_near(d, a)), (lambda d: cubic_far(d, a))

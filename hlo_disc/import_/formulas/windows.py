@@ -139,11 +139,11 @@ class Pool:
         pads = [(k - 1 - low, n - 1 - (m - 1) * s + low) for n, m, k, s, (low, _) in places]
         return self._fold([y, y.like(0)], (1,) * y.rank, self.strides, pads, monoid_region("add", y.dtype))[0]
 
-    def maxima(self, x: Array, numbers: Array, start: float | None = None) -> list[Array]:
-        """The maximum of each window, and the number of the element that has it: of equal ones the first."""
+    def maxima(self, x: Array, numbers: Array, start: float | None = None, nans: bool = True) -> list[Array]:
+        """The maximum of each window, and the number of the element that has it, see `maximum_region`."""
         least = x.like(identity("max", x.dtype) if start is None else start)
         starts = [least, filled(x.r, np.iinfo(np.int64).max, I64)]
-        return self.combine([x, numbers], starts, maximum_region(x.r, x.dtype))
+        return self.combine([x, numbers], starts, maximum_region(x.r, x.dtype, nans))
 
     def chosen(self, x: Array, y: Array) -> Array:
         """The gradient of maxima of x: of each window the first largest element gets the window's of y."""
@@ -178,12 +178,17 @@ class Pool:
         )
 
 
-def maximum_region(r: Construction, dtype: np.dtype) -> Region:
-    """The larger of two (value, number): of equal ones the first, of NaNs the last."""
+def maximum_region(r: Construction, dtype: np.dtype, nans: bool = True) -> Region:
+    """The larger of two (value, number), of equal ones the first; the start has the largest number.
+
+    nans: the last NaN is the maximum. Otherwise a NaN is that where it comes first, and no other is.
+    """
 
     def build(x: Scalar, at: Scalar, y: Scalar, other: Scalar) -> list[Scalar]:
         takes = (y > x) | ((y == x) & (other < at))
-        if dtype_class(dtype) == "float":
+        if not nans:
+            takes = takes | (at == np.iinfo(np.int64).max)
+        elif dtype_class(dtype) == "float":
             takes = takes | ((y != y) & (~(x != x) | (other > at)))
         return [where(takes, y, x), where(takes, other, at)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hlo_disc.import_.stablehlo.reader import Reader
 
 
@@ -71,7 +73,7 @@ class Array(expr.Array):
         ends = [tuple(map(Dim.of, x)) for x in (low, high)]
         return self.emit("pad", self.like(number), low=ends[0], high=ends[1], interior=(ZERO,) * self.rank)
 
-    def iota(self, axis: int, dtype: Any = I32) -> Array:
+    def iota(self, axis: int, dtype: DTypeLike = I32) -> Array:
         """The index along an axis, of the same shape."""
         return iota(self.r, self.shape, axis, dtype)
 
@@ -93,7 +95,7 @@ class Array(expr.Array):
     def sum(self, axes: Axes, keep: bool = False) -> Array:
         return self.reduce("add", axes, keep)
 
-    def count(self, axes: Axes, dtype: Any) -> Array:
+    def count(self, axes: Axes, dtype: DTypeLike) -> Array:
         """How many elements some axes have, as a scalar."""
         return filled(self.r, dim_product(self.shape[a] for a in self.axes(axes)), dtype)
 
@@ -139,11 +141,13 @@ def together(arrays: Sequence[Array]) -> list[Array]:
     return [Array(r, x) for x in r.alike([x.value for x in arrays])]
 
 
-def iota(r: Construction, shape: Sequence[Dim], axis: int, dtype: Any = I32) -> Array:
+def iota(r: Construction, shape: Sequence[Dim], axis: int, dtype: DTypeLike = I32) -> Array:
     return Array(r, r.emit("iota", shape=tuple(shape), dim=axis % len(shape), dtype=np.dtype(dtype)))
 
 
-def filled(r: Construction, x: Dim | complex | np.generic | np.ndarray, dtype: Any, shape: Sequence[Dim] = ()) -> Array:
+def filled(
+    r: Construction, x: Dim | complex | np.generic | np.ndarray, dtype: DTypeLike | None, shape: Sequence[Dim] = ()
+) -> Array:
     """A number, or a size, everywhere."""
     return Array(r, scalar(r, x, np.dtype(dtype))).broadcast(shape)
 
@@ -154,7 +158,7 @@ def joined(arrays: Sequence[Array], axis: int) -> Array:
     return Array(r, make_concatenate(r, [x.value for x in arrays], axis % arrays[0].rank))
 
 
-def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: Any) -> list[Array]:
+def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: object) -> list[Array]:
     """An op with several results."""
     return [Array(r, x) for x in r.emit_all(name, [x.value for x in arrays], **attrs)]
 
@@ -168,7 +172,9 @@ def matmul(a: Array, b: Array, dtype: np.dtype, batch: int = 0) -> Array:
     )  # fmt: skip
 
 
-def dot(a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int = 0, dtype: Any = None) -> Array:
+def dot(
+    a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int = 0, dtype: DTypeLike | None = None
+) -> Array:
     """Products summed over some axes, the first `batch` axes of both taken together."""
     for i, j in (*((k, k) for k in range(batch)), *zip(lhs, rhs, strict=True)):
         a.r.equal(a.shape[i], b.shape[j], f"dimensions {i} and {j} of the operands")

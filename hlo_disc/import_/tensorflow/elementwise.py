@@ -179,7 +179,7 @@ def approximately(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _cast(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    x, dtype = array(r, operands[0]), op.results[0].type.dtype
+    x, dtype = array(r, operands[0]), result_dtype(op)
     if dtype == np.bool_ and x.dtype != np.bool_:
         return (x != 0).value
     return x.cast(dtype).value

@@ -147,7 +147,7 @@ def _top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = r.data(operands[0])
     (k,) = r.tensor_shape(r.elements(operands[1])) if len(operands) > 1 else (Dim.const(op.attributes["k"]),)
     values, places = take_top(r, x, k, True)
-    wanted = op.results[1].type.dtype
+    wanted = result_dtype(op, 1)
     return [values, Array(r, places).cast(wanted).value]
 
 

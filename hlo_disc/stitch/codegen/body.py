@@ -7,7 +7,7 @@ built in is open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,7 @@ class Body:
         self.computed: dict[Value, Callable[[tuple[Index, ...]], Val]] = {}
         self.mask: Val | None = None
         self.ahead = 0
-        self._memo: dict[tuple, Val] = {}
+        self._memo: dict[tuple[Hashable, ...], Val] = {}
 
     def eval(self, value: Value, index: tuple[Index, ...]) -> Val:
         """The value at `index`: a scalar when no index has lanes, else a vector."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hlo_disc.device import Team
     from hlo_disc.stitch.codegen.module import ModuleBuilder
 
+Operand = Val | float | np.generic
+
 _INT_OPS: dict[str, Any] = {
     "+": arith.AddIOp,
     "-": arith.SubIOp,
@@ -60,7 +62,7 @@ class Builder:
         self.fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
         self._unknown = ir.Location.unknown()
         self._locations: dict[str, ir.Location] = {}
-        self._constants: dict[tuple, Val] = {}
+        self._constants: dict[tuple[Hashable, ...], Val] = {}
         self._entry: ir.Block | None = None
         self.scopes: list[OpenScope] = []
         self.runtime: Any = None
@@ -91,7 +93,7 @@ class Builder:
         return self.scopes[-1]
 
     @contextmanager
-    def enter(self, op: Any, block: ir.Block, conditional: bool = False) -> Iterator[OpenScope]:
+    def enter(self, op: ir.OpView, block: ir.Block, conditional: bool = False) -> Iterator[OpenScope]:
         """Build inside `block`, a region of `op`."""
         scope = OpenScope(op, len(self.scopes), conditional)
         self.scopes.append(scope)
@@ -177,7 +179,7 @@ class Builder:
 
         return self.at_entry((x if type(x) is int else repr(x), element, lanes), build, lanes)
 
-    def at_entry(self, key: tuple, build: Callable[[], ir.Value], lanes: int = 0) -> Val:
+    def at_entry(self, key: tuple[Hashable, ...], build: Callable[[], ir.Value], lanes: int = 0) -> Val:
         """An op without operands at the top of the function, once for equal keys."""
         found = self._constants.get(key)
         if found is None:
@@ -188,7 +190,7 @@ class Builder:
     def index(self, x: Scalar) -> Val:
         return x if isinstance(x, Val) else self.const(x, self.index_type)
 
-    def like(self, x: Any, other: Val) -> Val:
+    def like(self, x: Operand, other: Val) -> Val:
         """`x` as a value of `other`'s lanes: a Python number becomes a constant of its element type."""
         if isinstance(x, Val):
             return self.splat(x, other.lanes)
@@ -202,28 +204,33 @@ class Builder:
 
     # Scalar and vector arithmetic.
 
-    def binary(self, sign: str, x: Any, y: Any) -> Val:
-        other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
-        x, y = self.like(x, other), self.like(y, other)
+    def _alike(self, x: Operand, y: Operand) -> tuple[Val, Val]:
+        """Two operands, one of which is a value, with as many lanes."""
+        if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)):
+            return x, self.like(y, x)
+        assert isinstance(y, Val), y
+        return self.like(x, y), y
+
+    def binary(self, sign: str, left: Operand, right: Operand) -> Val:
+        x, y = self._alike(left, right)
         if self.is_float(x):
             return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], key=sign)
         # A division by zero traps: it stays where the schedule put it.
         return self.pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], sign not in "//%", sign)
 
-    def apply(self, op: Callable, *xs: Val, speculate: bool = True, **attributes: Any) -> Val:
+    def apply(self, op: Callable[..., ir.OpView], *xs: Val, speculate: bool = True, **attributes: object) -> Val:
         """An op whose result has the type of its operands; scalars among vectors are broadcast."""
         lanes = max(x.lanes for x in xs)
         ys = [self.splat(x, lanes) for x in xs]
         key = None if attributes else op
         return self.pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate, key)
 
-    def cast(self, op: Callable, element: ir.Type, x: Val) -> Val:
+    def cast(self, op: Callable[..., ir.OpView], element: ir.Type, x: Val) -> Val:
         type_ = self.vec(x.lanes, element)
         return self.pure(lambda: op(type_, x.v).result, x.lanes, [x], key=(op, type_))
 
-    def compare(self, sign: str, x: Any, y: Any, unsigned: bool = False) -> Val:
-        other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
-        x, y = self.like(x, other), self.like(y, other)
+    def compare(self, sign: str, left: Operand, right: Operand, unsigned: bool = False) -> Val:
+        x, y = self._alike(left, right)
         if self.is_float(x):
             predicate = _FLOAT_PREDICATES[sign]
             return self.pure(lambda: arith.CmpFOp(predicate, x.v, y.v).result, x.lanes, [x, y], key=("cmp", predicate))

@@ -7,7 +7,7 @@ module, which declares the kernels that they launch. What is inside of a functio
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ class ModuleBuilder:
     them, which each adds to; None where a module has all that it calls.
     """
 
-    def __init__(self, excess_precision: bool = False, program: dict[tuple, str] | None = None) -> None:
+    def __init__(self, excess_precision: bool = False, program: dict[tuple[Hashable, ...], str] | None = None) -> None:
         self.excess_precision = excess_precision
         self._linked = program is not None
         self._functions = {} if program is None else program
@@ -47,7 +47,7 @@ class ModuleBuilder:
         self.largest_index = 0
         self._declared: set[str] = set()
         self._launched: dict[str, tuple[ir.Type, ...]] = {}
-        self._shared: dict[tuple, Callable[..., None]] = {}
+        self._shared: dict[tuple[Hashable, ...], Callable[..., None]] = {}
         self.builder = Builder(self)
 
     def close(self) -> ir.Module:
@@ -96,7 +96,9 @@ class ModuleBuilder:
                 memref.GlobalOp(name, ir.TypeAttr.get(type_), sym_visibility=ir.StringAttr.get("private"))
         return self.builder.at_entry((name,), lambda: memref.GetGlobalOp(type_, name).result)
 
-    def shared(self, key: tuple, name: str, args: Sequence[ir.Type], body: Callable[..., None]) -> Callable[..., None]:
+    def shared(
+        self, key: tuple[Hashable, ...], name: str, args: Sequence[ir.Type], body: Callable[..., None]
+    ) -> Callable[..., None]:
         """A device function, made once for all who ask with an equal key; returns what calls it.
 
         Outlined, its loops have all registers. `body` is called with its arguments; its name gets a number.

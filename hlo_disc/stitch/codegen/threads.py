@@ -11,7 +11,7 @@ Lanes meet in the thread, then by shuffles within a warp, then through memory th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -414,7 +414,7 @@ class ThreadLanes(Lanes):
             _aligned(op, alignment)
 
 
-def _aligned(op: Any, alignment: int) -> Any:
+def _aligned(op: ir.OpView, alignment: int) -> ir.OpView:
     """The op, told at multiples of how many bytes its memory is."""
     ALIGNMENT.set(op.operation, alignment)
     return op

@@ -10,6 +10,7 @@ dynamic_update_slice) becomes one group a part, writing in place. Regions of con
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import cast
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
 from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_slow
@@ -64,9 +65,10 @@ def fuse_scope(
 
 
 def _within(part: Part, starts: Starts, strides: tuple[Dim, ...]) -> Part:
-    """A part of a part: where it lies in the whole."""
+    """A part of a part, neither at places that data says: where it lies in the whole."""
     x, at, steps = part
-    rows = list(zip(starts, at, strides, steps, strict=True))
+    known, inside = cast("tuple[Dim, ...]", starts), cast("tuple[Dim, ...]", at)
+    rows = list(zip(known, inside, strides, steps, strict=True))
     return x, tuple(i + j * k for i, j, k, _ in rows), tuple(k * step for _, _, k, step in rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
@@ -97,10 +97,10 @@ class Group:
         for op in self.ops:
             yield from dims_in(op)
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
         numbers: dict[Value, int] = {value: i for i, value in enumerate(self.inputs)}
-        rows: list[tuple] = [(self.schedule.name,), tuple((v.dtype, v.shape) for v in self.inputs)]
+        rows: list[tuple[Hashable, ...]] = [(self.schedule.name,), tuple((v.dtype, v.shape) for v in self.inputs)]
         for op in self.ops:
             for result in op.results:
                 numbers[result] = len(numbers)

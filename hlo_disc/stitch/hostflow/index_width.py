@@ -8,10 +8,9 @@ added to such a number and never used, at the end of a row or of all work, is sm
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value, all_ops
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, Monomial, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.scheduling import Scheduled
@@ -51,7 +50,7 @@ def counted(groups: Iterable[Group]) -> Iterable[Dim]:
 
 def beyond(sizes: Iterable[Dim], held: Iterable[Dim]) -> list[Dim]:
     """Those of the sizes, symbols aside, that 64 bits may not hold where they hold these others: a term is larger."""
-    most: dict[tuple, int] = {}
+    most: dict[Monomial, int] = {}
     for size in held:
         for monomial, factor in size.terms:
             most[monomial] = max(abs(factor), most.get(monomial, 0))
@@ -69,7 +68,7 @@ def _elements(value: Value) -> Dim:
     return dim_product(value.shape) * (2 if value.dtype.kind == "c" else 1)
 
 
-def _of_attribute(attr: Any) -> Iterator[Dim]:
+def _of_attribute(attr: object) -> Iterator[Dim]:
     if isinstance(attr, Dim):
         yield attr
     elif isinstance(attr, tuple):

@@ -17,6 +17,7 @@ define (scalar) {symbol, effect}: a size that only the run knows.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -98,7 +99,7 @@ def _infer_select_windows(op: Op, facts: ShapeFacts) -> Types:
     return [(PLACE, op.attrs["shape"])]
 
 
-def _select_windows(x: Array, *captured: Array, shape: Ints, body: Combiner, **attrs: Any) -> Array:
+def _select_windows(x: Array, *captured: Array, shape: Ints, body: Combiner, **attrs: Ints) -> Array:
     place = selected(x, shape, captured, select=body, **attrs)
     moving = moving_axes(attrs)
     at = np.unravel_index(np.maximum(place, 0), x.shape) if x.size else (np.zeros_like(place),) * x.ndim
@@ -119,7 +120,7 @@ def _infer_window_scatter(op: Op, facts: ShapeFacts) -> Types:
 
 
 def _window_scatter(
-    number: Array, source: Array, init: Array, *captured: Array, shape: Ints, body: Combiner, **attrs: Any
+    number: Array, source: Array, init: Array, *captured: Array, shape: Ints, body: Combiner, **attrs: Ints
 ) -> Array:
     at, rest = list(np.indices(number.shape)), np.maximum(number, 0).astype(np.int64)
     for axis in reversed(moving_axes(attrs)):
@@ -177,7 +178,13 @@ def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
 
 
 def _row(
-    name: str, kind: str, operands: int | None, infer: Rule, reference: Any, *attrs: str, axes: AxisRule | None = None
+    name: str,
+    kind: str,
+    operands: int | None,
+    infer: Rule,
+    reference: Callable[..., object],
+    *attrs: str,
+    axes: AxisRule | None = None,
 ) -> OpDef:
     return OpDef(name, kind, operands, infer, reference, attrs, dialect="", expensive=kind == "window", axes=axes)
 

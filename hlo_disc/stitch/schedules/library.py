@@ -5,7 +5,7 @@ A custom call runs the handler that it names; a Fourier transform runs the runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class LibraryVariant:
     def name(self) -> str:
         return self.call.target
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return ("call", self.call, self.orders, self.group.key())
 
     def build(self, b: Builder, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
@@ -38,7 +38,7 @@ class TwoLaunches:
     left: tuple[Value, ...]
     workspace: tuple[Value, ...]
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         """Equal for forms that the same two kernels serve."""
         return (self.group.key(), self.name, tuple(v.shape for v in self.left), self.final.variant.key())
 

@@ -7,7 +7,7 @@ functions. By that name other modules of the program find kernels, and the devic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
@@ -115,7 +115,7 @@ def _is_declared_kernel(op: ir.Operation) -> bool:
     return op.name == "func.func" and "gpu.kernel" in op.attributes
 
 
-def _at(op: ir.Operation, define, *arguments) -> None:
+def _at(op: ir.Operation, define: Callable[..., None], *arguments: object) -> None:
     try:
         define(*arguments)
     except Untranslatable as error:

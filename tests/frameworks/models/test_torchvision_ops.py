@@ -73,3 +73,7 @@ def test_boxes_that_a_better_one_covers_go():
         wanted = kept(boxes, scores)
         assert compiled(boxes, scores).equal(wanted)
         assert 2 <= len(wanted) < count
+    boxes, scores = regions(30, 1)[:, 1:], torch.rand(30)
+    boxes[:9, 2:] = boxes[:9, :2]  # nothing is in them
+    scores[3], scores[5:7] = torch.inf, torch.nan
+    assert compiled(boxes, scores).equal(kept(boxes, scores))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -146,7 +146,7 @@ class _Probe:
         self.selects = bool((_all_same(forth, a) | _all_same(forth, b)).all())
 
 
-_probes: dict[tuple, _Probe] = {}
+_probes: dict[tuple[Hashable, ...], _Probe] = {}
 
 
 def _probe(region: Region) -> _Probe:

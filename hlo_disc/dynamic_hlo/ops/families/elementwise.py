@@ -255,16 +255,16 @@ _ANY = infer_elementwise("bool", "int", "uint", "float", "complex")
 _ORDERED = infer_elementwise("bool", "int", "uint", "float")
 
 
-def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., Any], **facts: Any) -> OpDef:
+def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., Array], **facts: Any) -> OpDef:
     return OpDef(name, "elementwise", operands, infer, rounded(function), **facts)
 
 
-def _function(name: str, operands: int, infer: Rule, function: Callable[..., Any], **facts: Any) -> OpDef:
+def _function(name: str, operands: int, infer: Rule, function: Callable[..., Array], **facts: Any) -> OpDef:
     """A transcendental function, or what else takes its time."""
     return _elementwise(name, operands, infer, function, expensive=True, **facts)
 
 
-def _bitwise(name: str, operands: int, function: Callable[..., Any]) -> OpDef:
+def _bitwise(name: str, operands: int, function: Callable[..., Array]) -> OpDef:
     return OpDef(name, "elementwise", operands, _INT, bitwise(function))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def infer_custom_call(op: Op, facts: ShapeFacts) -> Types:
     return types
 
 
-def custom_call(*arrays: np.ndarray, **attrs: Any) -> NoReturn:
+def custom_call(*arrays: np.ndarray, **attrs: object) -> NoReturn:
     raise UnsupportedOpError(f"custom call @{attrs['target']}: native code has no meaning in numpy")
 
 

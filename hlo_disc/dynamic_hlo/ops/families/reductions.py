@@ -112,7 +112,9 @@ def _need_body(op: Op, xs: Sequence[Value], inits: Sequence[Value]) -> None:
     _need_region(op, "body", [x.dtype for x in xs], [x.dtype for x in xs])
 
 
-def _need_region(op: Op, name: str, combined_types: Sequence, results: Sequence, others: int | None = None) -> None:
+def _need_region(
+    op: Op, name: str, combined_types: Sequence[np.dtype], results: Sequence[np.dtype], others: int | None = None
+) -> None:
     region: Region = op.attrs[name]
     captured = op.operands[2 * len(combined_types) if others is None else others :]
     for value in captured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Block:
         self.b.ops.append(same)
         self.reals.update(zip(op.results, same.results, strict=True))
 
-    def _set(self, op: Op, results: Any) -> None:
+    def _set(self, op: Op, results: Value | Pair | None) -> None:
         if results is None:  # the expansion has set them
             return
         if isinstance(results, Pair):

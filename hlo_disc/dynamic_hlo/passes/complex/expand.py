@@ -169,7 +169,7 @@ def _with_regions(e: Block, op: Op) -> None:
 _COUNTS = {"carried", "count"}
 
 
-def _expanded(facts: ShapeFacts, attr: Any, paired: int) -> Any:
+def _expanded(facts: ShapeFacts, attr: object, paired: int) -> object:
     if isinstance(attr, Region):
         return expand_region(facts, attr, paired)
     if type(attr) is tuple and attr and isinstance(attr[0], Region):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ def _numbered(graph: Graph | Region, numbers: dict[Hashable, int], depth: int = 
         yield tuple(sorted((name, found[value]) for name, value in graph.definitions.items()))
 
 
-def _key(attribute: Any, numbers: dict[Hashable, int], depth: int) -> str:
+def _key(attribute: object, numbers: dict[Hashable, int], depth: int) -> str:
     if isinstance(attribute, Region):
         return str(list(_numbered(attribute, numbers, depth + 1)))
     if isinstance(attribute, tuple):

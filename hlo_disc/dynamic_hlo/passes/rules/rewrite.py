@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,7 @@ def cse(graph: Graph) -> Graph:
     return graph.with_roots(values, ops=tuple(builder.ops))
 
 
-def _key(attribute: Any) -> Hashable:
+def _key(attribute: object) -> Hashable:
     # Weights are large: only arrays that share their memory count as equal there.
     if isinstance(attribute, np.ndarray):
         content = attribute.tobytes() if attribute.nbytes <= 4096 else attribute.__array_interface__["data"]
@@ -87,7 +86,7 @@ def _key(attribute: Any) -> Hashable:
     return type(attribute).__name__, attribute
 
 
-def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, Any]) -> Op:
+def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, object]) -> Op:
     """Append `op` with new operands and attributes; the same object when they are the same."""
     known = attrs is op.attrs and all(builder.facts.canonical(d) is d for x in op.results for d in x.shape)
     if known and all(new is old for new, old in zip(operands, op.operands, strict=True)):
@@ -99,7 +98,7 @@ def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: 
     return builder.ops[-1]
 
 
-def _canonical(attrs: Mapping[str, Any], facts: ShapeFacts) -> Mapping[str, Any]:
+def _canonical(attrs: Mapping[str, object], facts: ShapeFacts) -> Mapping[str, object]:
     changed = {}
     for name, value in attrs.items():
         new = value
@@ -124,7 +123,7 @@ class _RuleBuilder(GraphBuilder):
             for root in rule.roots:
                 self._rules.setdefault(root, []).append(rule)
 
-    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> Value:
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> Value:
         super().multi(name, operands, loc, **attrs)
         return self.simplify(self.ops[-1])
 

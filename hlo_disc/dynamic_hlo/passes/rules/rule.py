@@ -36,7 +36,7 @@ Look = Callable[[ShapeFacts, Op], Instead | None]
 LookInside = Callable[[ShapeFacts, Op, Op], Instead | None]
 
 
-def make(name: str, /, *operands: Instead, **attrs: Any) -> NewOp:
+def make(name: str, /, *operands: Instead, **attrs: object) -> NewOp:
     """The op `name` of values, or of ops to build before it."""
     return NewOp(name, operands, attrs)
 
@@ -72,7 +72,9 @@ class Rule:
 def rule(table: list[Rule], *roots: str, name: str = "") -> Callable[[Look], Look]: ...
 @overload
 def rule(table: list[Rule], *roots: str, of: str, name: str = "") -> Callable[[LookInside], LookInside]: ...
-def rule(table: list[Rule], *roots: str, of: str = "", name: str = "") -> Callable[..., Any]:
+def rule(
+    table: list[Rule], *roots: str, of: str = "", name: str = ""
+) -> Callable[[Callable[..., Instead | None]], Callable[..., Instead | None]]:
     """Add a function to a table of rules, which are tried in its order at each op named in `roots`.
 
     of: the op that has to make the first operand, which the function is given too. name: the function's, if not given.

@@ -367,6 +367,6 @@ def _shape_before_reshapes(op: Op) -> Shape | None:
     for value in op.operands:
         if inner := made_by(value, "reshape"):
             shapes.append(inner.operands[0].shape)
-        elif splat(value) is broadcast_scalar(value) is None:
+        elif splat(value) is None and broadcast_scalar(value) is None:
             return None
     return shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else None

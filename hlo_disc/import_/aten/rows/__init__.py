@@ -1,7 +1,7 @@
 """PyTorch's ATen ops: a row an op, by its name, in files of families.
 
-A handler is `f(reader, *args, **kwargs)` with the op's own arguments in its own order: tensors are values, symbolic
-sizes `Dim`s, dtypes PyTorch's. It returns a value, or a sequence of them where the op has several results.
+A handler is `f(reader, *args, **kwargs)` with the op's own arguments in its own order: tensors are `Array`s,
+symbolic sizes `Dim`s, dtypes PyTorch's. It returns an array, or a sequence of them where the op has several results.
 """
 
 from __future__ import annotations

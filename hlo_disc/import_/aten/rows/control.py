@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 
 
 def _region(
-    r: AtenReader, inputs: Sequence[Value], results: Callable[[], Sequence[Any]]
+    r: AtenReader, inputs: Sequence[Value], results: Callable[[], Sequence[object]]
 ) -> tuple[Region, tuple[Value, ...]]:
     with r.inside():
         return isolated(inputs, r.builder.ops, [x.value for x in _tensors(r, results())])
 
 
-def _tensors(r: AtenReader, values: Sequence[Any]) -> list[Array]:
-    if not all(isinstance(x, Array) for x in values):
+def _tensors(r: AtenReader, values: Sequence[object]) -> list[Array]:
+    tensors = [x for x in values if isinstance(x, Array)]
+    if len(tensors) < len(values):
         r.unsupported("what its graphs take and return must be tensors")
-    return list(values)
+    return tensors
 
 
 def _cond(
-    r: AtenReader, condition: Any, yes: GraphModule, no: GraphModule, operands: Sequence[Any] = ()
+    r: AtenReader, condition: Array | bool, yes: GraphModule, no: GraphModule, operands: Sequence[object] = ()
 ) -> list[Array]:
     if isinstance(condition, bool):
         return r.call(yes if condition else no, operands)
@@ -65,7 +66,7 @@ def _alike(r: AtenReader, before: Sequence[Array], after: list[Array]) -> list[A
 
 
 def _while_loop(
-    r: AtenReader, test: GraphModule, step: GraphModule, carried: Sequence[Any], others: Sequence[Any] = ()
+    r: AtenReader, test: GraphModule, step: GraphModule, carried: Sequence[object], others: Sequence[object] = ()
 ) -> list[Array]:
     def condition(*state: Array) -> Array:
         (holds,) = _tensors(r, r.call(test, [*state, *others]))
@@ -78,7 +79,11 @@ def _while_loop(
 
 
 def _scan(
-    r: AtenReader, combine: GraphModule, initial: Sequence[Any], lines: Sequence[Any], others: Sequence[Any] = ()
+    r: AtenReader,
+    combine: GraphModule,
+    initial: Sequence[object],
+    lines: Sequence[Array],
+    others: Sequence[object] = (),
 ) -> list[Array]:
     """(what is carried, and what each turn made of it and the next row of the lines)."""
     state, lines = _tensors(r, initial), _tensors(r, lines)
@@ -104,15 +109,15 @@ def _scan(
     return loop(r, lambda i, *_: i < count, step, [zero, *state, *made])[1:]
 
 
-def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
+def _retraced(dense: Callable[..., object]) -> Callable[..., list[object]]:
     """An op by a formula of PyTorch's ops, traced at the fake tensors of its operands."""
 
-    def handle(r: AtenReader, *_: Any, **__: Any) -> list[Any]:
+    def handle(r: AtenReader, *_: object, **__: object) -> list[object]:
         leaves, spec = tree_flatten(r.node.args)
         known = [r.value_of(x) if isinstance(x, Node) and x.op == "get_attr" else fake_of(x) for x in leaves]
         places = [i for i, x in enumerate(known) if isinstance(x, torch.Tensor)]
 
-        def formula(*tensors: torch.Tensor) -> Any:
+        def formula(*tensors: torch.Tensor) -> object:
             given = dict(zip(places, tensors, strict=True))
             return dense(*tree_unflatten([given.get(i, x) for i, x in enumerate(known)], spec))
 
@@ -126,12 +131,12 @@ def _flex_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    score: Callable[..., Any],
-    blocks: tuple[Any, ...],
+    score: Callable[..., torch.Tensor],
+    blocks: tuple[object, ...],
     scale: float,
-    options: Mapping[str, Any],
-    of_score: tuple[Any, ...] = (),
-    of_mask: tuple[Any, ...] = (),
+    options: Mapping[str, object],
+    of_score: tuple[object, ...] = (),
+    of_mask: tuple[object, ...] = (),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The attention, and of each row the logarithm of its sum and its maximum, to the base of 2.
 

@@ -96,10 +96,12 @@ def _hypot(r: AtenReader, a: Array, b: Array) -> Array:
     return abs(a.emit("complex", b))
 
 
-def _reduced(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _reduced(handler: Callable[..., Array]) -> Callable[..., Array]:
     """A reduction over these axes, none at all where there are none."""
 
-    def handle(r: AtenReader, x: Array, axes: Sequence[int] | None, *rest: Any, output_dtype: Any = None) -> Any:
+    def handle(
+        r: AtenReader, x: Array, axes: Sequence[int] | None, *rest: object, output_dtype: object = None
+    ) -> Array:
         if axes is not None and not len(axes):
             axes = None if not x.rank else axes
         return handler(r, x, axes, *rest)
@@ -107,7 +109,7 @@ def _reduced(handler: Callable[..., Any]) -> Callable[..., Any]:
     return handle
 
 
-def _of_aten(name: str) -> Callable[..., Any]:
+def _of_aten(name: str) -> Callable[..., object]:
     rows = aten.ROWS | special.ROWS
     kinds = ("default", "Tensor", "Tensor_Tensor")
     return next(rows[row] for kind in kinds if (row := f"aten.{name}.{kind}") in rows)

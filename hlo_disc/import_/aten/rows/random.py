@@ -71,7 +71,7 @@ def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
     return re.emit("complex", im)
 
 
-def _rand(r: AtenReader, *_: Any, **__: Any) -> Array:
+def _rand(r: AtenReader, *_: object, **__: object) -> Array:
     dtype = r.out.dtype
     if dtype_class(dtype) != "complex":
         return _unit(_words(r, r.out.shape), dtype)
@@ -80,17 +80,17 @@ def _rand(r: AtenReader, *_: Any, **__: Any) -> Array:
     return re.emit("complex", im)
 
 
-def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: Any) -> Array:
+def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: object) -> Array:
     """From `low` to before `high`."""
     unit = _rand(r)
     return unit * (r.scalar(high, unit.dtype) - low) + low
 
 
-def _randn(r: AtenReader, *_: Any, **__: Any) -> Array:
+def _randn(r: AtenReader, *_: object, **__: object) -> Array:
     return _normal(r, r.out.dtype, r.out.shape)
 
 
-def _scaled_normal(r: AtenReader, _: Any, mean: Operand = 0.0, std: Operand = 1.0, **__: Any) -> Array:
+def _scaled_normal(r: AtenReader, _: object, mean: Operand = 0.0, std: Operand = 1.0, **__: object) -> Array:
     made = _normal(r, r.out.dtype, r.out.shape)
     return made * std + mean
 
@@ -102,13 +102,13 @@ def _integers(r: AtenReader, low: Operand, high: Operand) -> Array:
     return (offset.cast(I64) + r.scalar(low, I64)).cast(r.out.dtype)
 
 
-def _bernoulli(r: AtenReader, x: Array, p: Operand = 0.5, **_: Any) -> Array:
+def _bernoulli(r: AtenReader, x: Array, p: Operand = 0.5, **_: object) -> Array:
     unit = _unit(_words(r, x.shape), F32)
     chance = p.cast(F32) if isinstance(p, Array) else p
     return (unit < chance).cast(r.out.dtype)
 
 
-def _geometric(r: AtenReader, x: Array, p: float, **_: Any) -> Array:
+def _geometric(r: AtenReader, x: Array, p: float, **_: object) -> Array:
     """How often something of this chance has to be tried."""
     unit = _unit(_words(r, x.shape), F64)
     tries = (-unit).op("log_plus_one") / (math.log1p(-p) if p < 1 else -np.inf)
@@ -135,11 +135,11 @@ def _order(r: AtenReader, keys: Array) -> Array:
     return emit_all(r, "sort", [keys, numbers], dim=keys.rank - 1, stable=True, count=2, body=body)[1]
 
 
-def _randperm(r: AtenReader, _: Size, **__: Any) -> Array:
+def _randperm(r: AtenReader, _: Size, **__: object) -> Array:
     return _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype)
 
 
-def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: Any) -> Array:
+def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: object) -> Array:
     """Without replacement the largest of weights over exponential numbers; else places in the running sums."""
     wide = weights.cast(computed(weights.dtype))
     if not replacement:
@@ -158,7 +158,7 @@ def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool =
 
 
 def _rrelu(
-    r: AtenReader, x: Array, _: Array, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **__: Any
+    r: AtenReader, x: Array, _: Array, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **__: object
 ) -> list[Array]:
     """Negative numbers times something between the bounds, which is the second result."""
     negative = x <= 0
@@ -174,7 +174,7 @@ def _rrelu(
 def _low(*bounds: str) -> Callable[..., Array]:
     """Integers below a bound, or between two, which come first or after a tensor."""
 
-    def handle(r: AtenReader, *args: Any, **_: Any) -> Array:
+    def handle(r: AtenReader, *args: Operand, **_: object) -> Array:
         given = dict(zip(bounds, args, strict=False))
         return _integers(r, given.get("low", 0), given["high"])
 

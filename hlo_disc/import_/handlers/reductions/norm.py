@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _Feature:
     """The feature axis of a tensor, next to vectors over it. Halves are computed in f32 and rounded once."""
 
-    def __init__(self, r: Reader, op: Any, x: Value):
+    def __init__(self, r: Reader, op: ir.OpView, x: Value):
         self.r, self.type, self.shape = r, x.dtype, x.shape
         self.axis = r.attr(op, "feature_index", integer)
         if not 0 <= self.axis < x.rank:
@@ -51,12 +51,12 @@ class _Feature:
         return centred / self.spread(deviation) * self.spread(scale) + self.spread(offset)
 
 
-def _inference(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _inference(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     f = _Feature(r, op, r.data(operands[0]))
     return f.narrow(f.normalised(*f.widen(operands)))
 
 
-def _training(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _training(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     f = _Feature(r, op, r.data(operands[0]))
     x, scale, offset = f.widen(operands)
     mean = x.mean(f.others)
@@ -65,7 +65,7 @@ def _training(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [f.narrow(v) for v in (f.normalised(x, scale, offset, mean, variance), mean, variance)]
 
 
-def _grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _grad(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     f = _Feature(r, op, r.data(operands[0]))
     x, scale, mean, variance, grad = f.widen(operands)
     r.same_shape((x.value, grad.value))

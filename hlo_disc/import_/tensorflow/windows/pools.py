@@ -74,7 +74,7 @@ def _avg_pool_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _largest(x: Array, pool: Pool) -> list[Array]:
     """The maximum of each window, and its place in the tensor, counted in row-major order; of equal ones the first."""
-    return pool.maxima(x, numbered(x.r, x.shape, x.rank), _least(x))
+    return pool.maxima(x, numbered(x.r, x.shape, x.rank), _least(x), nans=False)
 
 
 def _max_pool_grad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:

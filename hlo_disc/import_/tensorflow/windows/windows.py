@@ -113,6 +113,8 @@ def _conv_input_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if "tf.Depthwise" in op.name:
         groups = _known(r, w.shape[-2], "the channels of a kernel")
         w = w.reshape(_flat(w.shape))
+    elif len(shape) > len(space.axes):
+        groups = _groups(r, shape[space.channel], w.shape[len(space.axes)])
     made = _windows(r, op, dy, sizes, w.shape, groups).input_gradient(dy, w, sizes)
     for a, n in zip(space.axes, sizes, strict=True):
         r.equal(made.shape[a], n, f"dimension {a} of the gradient and of the input")
@@ -124,7 +126,10 @@ def _conv_filter_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     shape = r.sizes(operands[1])
     space = Spatial(op, x.rank)
     window = shape[: len(space.axes)]
-    groups = _known(r, shape[-2], "the channels of a kernel") if "tf.Depthwise" in op.name else 1
+    if "tf.Depthwise" in op.name:
+        groups = _known(r, shape[-2], "the channels of a kernel")
+    else:
+        groups = _groups(r, x.shape[space.channel], shape[-2])
     windows = _windows(r, op, x, [x.shape[a] for a in space.axes], shape, groups)
     made = windows.kernel_gradient(x, dy, window)
     for a, n in enumerate(window):

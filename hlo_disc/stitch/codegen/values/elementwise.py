@@ -18,7 +18,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, REDUCERS
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.kernel_ops import Known
-from hlo_disc.mlir import arith, math
+from hlo_disc.mlir import arith, ir, math
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values import complex_values as pairs
 from hlo_disc.stitch.codegen.values.elements import (
@@ -33,14 +33,17 @@ from hlo_disc.stitch.codegen.values.elements import (
 from hlo_disc.stitch.codegen.values.val import Val
 from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
+Make = Callable[..., ir.OpView]
 Rule = Callable[[Builder, Op, list[Val]], Val]
 
 
-def _one(op: Any) -> Rule:
+def _one(op: Make) -> Rule:
     return lambda b, o, x: b.apply(op, *x)
 
 
-def _by_type(floating: Any, signed: Any, unsigned: Any = None, boolean: Any = None) -> Rule:
+def _by_type(
+    floating: Make | None, signed: Make | None, unsigned: Make | None = None, boolean: Make | None = None
+) -> Rule:
     def rule(b: Builder, o: Op, x: list[Val]) -> Val:
         dtype = o.operands[-1].dtype
         if is_float(dtype):
@@ -106,7 +109,7 @@ def _safe_divisor(b: Builder, o: Op, n: Val, d: Val) -> Val:
     return b.select(traps, b.like(1, d), d)
 
 
-def _shift(op: Any) -> Rule:
+def _shift(op: Make) -> Rule:
     def rule(b: Builder, o: Op, x: list[Val]) -> Val:
         v, n = x
         dtype = o.operands[0].dtype
@@ -346,11 +349,11 @@ class Monoid:
         return self.floating if is_float(dtype) else self.unsigned if is_unsigned(dtype) else self.signed
 
 
-def _lowest(dtype: np.dtype) -> Any:
+def _lowest(dtype: np.dtype) -> float:
     return float("-inf") if is_float(dtype) else 0 if dtype == BOOL else int_limits(dtype)[0]
 
 
-def _highest(dtype: np.dtype) -> Any:
+def _highest(dtype: np.dtype) -> float:
     return float("inf") if is_float(dtype) else 1 if dtype == BOOL else int_limits(dtype)[1]
 
 
@@ -358,7 +361,7 @@ def _all_ones(dtype: np.dtype) -> int:
     return 1 if dtype == BOOL else -1
 
 
-def _extremum(floating: Any, otherwise: Rule) -> Rule:
+def _extremum(floating: Make, otherwise: Rule) -> Rule:
     """Among equal elements a reduction may return either zero: telling them apart costs three more instructions."""
 
     def rule(b: Builder, o: Op, x: list[Val]) -> Val:

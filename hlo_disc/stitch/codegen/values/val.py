@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from hlo_disc.mlir import ir, scf
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from hlo_disc.stitch.codegen.build import Builder
 
 
@@ -87,9 +89,9 @@ class OpenScope:
 
     __slots__ = ("conditional", "depth", "known", "op", "open")
 
-    def __init__(self, op: Any, depth: int, conditional: bool = False):
+    def __init__(self, op: ir.OpView, depth: int, conditional: bool = False):
         self.op, self.depth, self.conditional, self.open = op, depth, conditional, True
-        self.known: dict[tuple, Val] = {}
+        self.known: dict[tuple[Hashable, ...], Val] = {}
 
 
 class ForLoop:
@@ -113,10 +115,12 @@ class ForLoop:
         scf.YieldOp([x.v for x in values])
         self._yielded = True
 
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None and not self._yielded:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not self._yielded:
             scf.YieldOp([])
-        self._scope.__exit__(*error)
+        self._scope.__exit__(kind, error, trace)
 
     @property
     def results(self) -> list[Val]:

@@ -11,7 +11,7 @@ before the second, as the program says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -77,7 +77,7 @@ class AttentionVariant:
     def name(self) -> str:
         return "attention_few" if self.few else "attention"
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.few)
 
     @property

@@ -120,7 +120,7 @@ class Sweep:
 class _Row:
     """One row: `start` is where it lies in `buffer`, `at` the index of the axes but the keys'."""
 
-    def __init__(self, sweep: Sweep, body: Body, at: dict, buffer: Val, start: Scalar):
+    def __init__(self, sweep: Sweep, body: Body, at: dict[tuple[str, int], Index], buffer: Val, start: Scalar):
         self.b, self.sweep, self.body, self.at, self.buffer, self.start = sweep.b, sweep, body, at, buffer, start
         self.scores = sweep.scores
         self.keys = body.sizes(sweep.p.col_axis.size)

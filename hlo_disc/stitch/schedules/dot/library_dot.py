@@ -6,7 +6,7 @@ computed behind them, whose matrices have contiguous rows or columns. They are a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.abi import PRODUCT
@@ -41,7 +41,7 @@ class LibraryDot:
     def name(self) -> str:
         return "library_product"
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return ("library_product", self.group.key())
 
     def build(self, b: Builder, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,7 +127,9 @@ def scalar(b: Builder, type_: ir.Type | None = None) -> Parameter:
     return Parameter((type_ or b.index_type,), lambda x: x)
 
 
-def routine(b: Builder, key: tuple, name: str, parameters: Sequence[Parameter], body: Callable[..., None]) -> Call:
+def routine(
+    b: Builder, key: tuple[Hashable, ...], name: str, parameters: Sequence[Parameter], body: Callable[..., None]
+) -> Call:
     """A device function that every dot of a module shares; `body` and what calls it take `parameters` in this order."""
 
     def build(*values: Val) -> None:

@@ -5,7 +5,7 @@ A form is a class: it says how the columns of a tile are read, and which kernel 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -67,7 +67,7 @@ class DotVariant:
     def name(self) -> str:
         return f"dot_{self.form}"
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.form, self.slices)
 
     @property

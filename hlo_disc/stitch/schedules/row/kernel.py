@@ -162,7 +162,7 @@ class RowKernel:
             index = (self.slice, *index) if self.variant.lanes_on_rows else (*index, self.slice)
         body.store(x, self.outputs[value], index)
 
-    def _reduce(self, p: Pass, sweep: Callable) -> None:
+    def _reduce(self, p: Pass, sweep: Callable[..., Sequence[Val]]) -> None:
         reducers = [reducer(op, self.variant.lanes_on_rows, self.variant.sliced) for op in p.reductions]
 
         def step(body: Body, cols: list[Index], state: list[Val]) -> list[Val]:

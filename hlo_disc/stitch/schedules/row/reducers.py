@@ -23,7 +23,7 @@ from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.values.elements import settle
-from hlo_disc.stitch.codegen.values.elementwise import MONOIDS
+from hlo_disc.stitch.codegen.values.elementwise import MONOIDS, Monoid
 from hlo_disc.stitch.codegen.values.val import Val
 
 
@@ -83,7 +83,7 @@ class MonoidReducer(Reducer):
     """A `reduce`."""
 
     @property
-    def monoid(self):
+    def monoid(self) -> Monoid:
         return MONOIDS[self.op.attrs["kind"]]
 
     def start(self, body: Body) -> list[Val]:

@@ -10,7 +10,7 @@ it needs, so that the elements of a column are in different banks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.device import Device, Team
@@ -68,7 +68,7 @@ class TileVariant:
     def name(self) -> str:
         return f"map_{self.team.threads}_tiles"
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), "tiles", self.team)
 
     def fast_bytes(self) -> Dim:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
@@ -41,7 +41,7 @@ class TinyVariant:
     def name(self) -> str:
         return "inline"
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return ("tiny", self.group.key())
 
     def build(self, b: Builder, name: str) -> None:

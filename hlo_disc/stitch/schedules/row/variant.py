@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.device import Device, Team
@@ -104,7 +104,7 @@ class RowVariant:
         kind += "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
         return kind + "_unstaged" * (not self.stages) + "_aligned" * self.aligned
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         form = (self.lanes_on_rows, self.narrow, self.slices, len(self.totals), self.team, self.aligned, self.stages)
         return (self.group.key(), *form)
 

@@ -14,7 +14,7 @@ block looks at all indices, as many at once as it has threads, and applies what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device, Team
@@ -80,7 +80,7 @@ class OrderedScatter:
     def width(self) -> int:
         return self.device.lanes * (self.team.runs if self.team else 1)
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.team)
 
     def fast_bytes(self) -> Dim:

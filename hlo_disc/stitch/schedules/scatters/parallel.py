@@ -6,7 +6,7 @@ once (`Builder.atomic`), whose result does not depend on the order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device, Team
@@ -74,7 +74,7 @@ class ParallelScatter:
     def width(self) -> int:
         return self.team.runs * self.device.lanes
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.team, self.atomic)
 
     def fast_bytes(self) -> Dim:

@@ -13,7 +13,7 @@ Operands are computed lazily (`Body`), and read in the order of memory or across
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,7 @@ class SortVariant:
     workspace: tuple[Value, ...]
     name: str = "sort"
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return self.layout.group.key()
 
     def fast_bytes(self) -> Dim:

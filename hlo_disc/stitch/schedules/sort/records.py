@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +53,7 @@ class Records:
         return Records(comparator, tuple(fields), tuple(at), _words(fields), tuple(captured), tuple(symbols), facts)
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         """Equal for records that are merged alike."""
         captured = tuple(v.dtype for v in self.captured)
         return ("merge", self.comparator.less.key, self.fields, self.words, captured, self.symbols)

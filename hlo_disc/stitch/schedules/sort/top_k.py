@@ -11,7 +11,7 @@ Almost nothing comes before the best of many, so that most elements are read, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +55,7 @@ class TopVariant:
         """How many may be wanted, so that there is room for as many more."""
         return self.layout.room // 2
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.layout.group.key(), "top")
 
     def fast_bytes(self) -> Dim:

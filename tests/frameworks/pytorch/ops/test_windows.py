@@ -25,6 +25,8 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] = {
     "conv2d depthwise": (lambda x: F.conv2d(x, weight(4, 1, 3, 3), padding=1, groups=4), PLANES),
     "conv3d": (lambda x: F.conv3d(x, weight(2, 4, 2, 3, 2), padding=1), BOXES),
     "conv_transpose1d": (lambda x: F.conv_transpose1d(x, weight(4, 3, 3), weight(3), 2, 1, 1), LINES),
+    "conv_transpose2d with holes": (
+        lambda x: F.conv_transpose2d(x, weight(4, 3, 3, 3), None, 1, 2, 1, 2, 2), PLANES),
     "conv_transpose2d groups": (
         lambda x: F.conv_transpose2d(x, weight(4, 3, 3, 2), None, (2, 3), 1, (1, 0), 2, (1, 2)), PLANES),
     "max_pool1d": (lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True), LINES),

@@ -84,3 +84,20 @@ def test_an_op_without_a_gradient_of_ours_is_named():
         y = f(IMAGE)
     with pytest.raises(hlo_disc.UnsupportedOpError, match="the gradient of .*tf.Dilation2DBackpropInput"):
         tape.gradient(y, IMAGE)
+
+
+def test_gradients_of_a_convolution_of_groups():
+    """TensorFlow's own kernels have them with oneDNN alone; XLA has them everywhere."""
+    kernel = KERNEL[:, :, :2]
+
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            total = tf.reduce_sum(tf.nn.conv2d(x, kernel, [1, 2], "SAME") ** 2)
+        return tape.gradient(total, [x, kernel])
+
+    compiled = hlo_disc.tensorflow.jit(function)
+    for sizes in ((2, 7, 6), (1, 4, 4), (3, 5, 8)):
+        x = tf.constant(np.random.default_rng(5).normal(size=(*sizes, 4)).astype(np.float32))
+        for got, want in zip(compiled(x), tf.function(function, jit_compile=True)(x), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -1,5 +1,6 @@
 """Pools, their gradients, and gradients of these."""
 
+import numpy as np
 import tensorflow as tf
 
 from .case import cases
@@ -60,6 +61,12 @@ CASES = cases(
             ),
             IMAGE,
             ((2, 7, 6), (1, 4, 4), (3, 5, 8)),
+        ),
+        (
+            "places beside what is no number",
+            lambda x: tf.nn.max_pool_with_argmax(tf.where(halves(x) == 0.5, np.nan, halves(x)), 2, 2, "VALID"),
+            IMAGE,
+            ((2, 7, 6), (1, 4, 4), (3, 5, 8), (8, 2, 2)),
         ),
         *(
             (

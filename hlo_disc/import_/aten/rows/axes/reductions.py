@@ -27,14 +27,14 @@ def _axes(x: Array, axes: Axes) -> tuple[int, ...]:
 
 
 def _summed(kind: str) -> Callable[..., Array]:
-    def handle(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False, **_: Any) -> Array:
+    def handle(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False, **_: object) -> Array:
         wide = x.cast(computed(r.out.dtype))
         return wide.reduce(kind, _axes(x, axes), keep).cast(r.out.dtype)
 
     return handle
 
 
-def _mean(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False, **_: Any) -> Array:
+def _mean(r: AtenReader, x: Array, axes: Axes = None, keep: bool = False, **_: object) -> Array:
     wide = x.cast(computed(r.out.dtype))
     return wide.mean(_axes(x, axes), keep).cast(r.out.dtype)
 
@@ -79,7 +79,7 @@ def _widely(formula: Callable[[Array, int], Array]) -> Callable[..., Array]:
 
 
 def _layer_norm(
-    r: AtenReader, x: Array, shape: Sequence[Any], weight: Array | None, bias: Array | None, epsilon: float
+    r: AtenReader, x: Array, shape: Sequence[object], weight: Array | None, bias: Array | None, epsilon: float
 ) -> list[Array]:
     """(normalised, mean, 1 / deviation), over the last axes."""
     axes = tuple(range(x.rank - len(shape), x.rank))

@@ -26,7 +26,7 @@ _I8 = np.dtype(np.int8)
 
 
 def _running(kind: str) -> Callable[..., Array]:
-    def handle(r: AtenReader, x: Array, axis: int, *, dtype: Any = None) -> Array:
+    def handle(r: AtenReader, x: Array, axis: int, *, dtype: object = None) -> Array:
         wide = x.cast(r.out.dtype).cast(computed(r.out.dtype))
         return wide.cumulative(kind, axis).cast(r.out.dtype) if x.rank else x.cast(r.out.dtype)
 

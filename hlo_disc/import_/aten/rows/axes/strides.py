@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def _memory(r: AtenReader, node: Node) -> tuple[Array, Dim, tuple[int, ...]]:
     """A node's memory: the tensor without gaps that has it, where that begins, and its axes, slowest first."""
     while _is_view(node):
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     fake = node.meta["val"]
     shape, strides = [[r.dim(n) for n in x] for x in (fake.shape, fake.stride())]
     left = [axis for axis in range(len(shape)) if shape[axis] is not ONE]

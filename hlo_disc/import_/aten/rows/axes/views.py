@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _BYTE = np.dtype(np.uint8)
 
 
-def _reshape(r: AtenReader, x: Array, *_: Any, **__: Any) -> Array:
+def _reshape(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
     """To the shape that PyTorch found: views, squeezes, flattening."""
     return x.reshape(r.out.shape)
 
 
-def _expand(r: AtenReader, x: Array, *_: Any, **__: Any) -> Array:
+def _expand(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
     return x.broadcast(r.out.shape)
 
 
@@ -77,7 +77,7 @@ def _slice(
     return x.slice(axis, first, first + r.out.shape[axis] if known else last, step)
 
 
-def _split(r: AtenReader, x: Array, _: Any, axis: int = 0) -> list[Array]:
+def _split(r: AtenReader, x: Array, _: object, axis: int = 0) -> list[Array]:
     """Equal parts, or parts of given sizes: PyTorch says which sizes they have."""
     at, parts = ZERO, []
     for part in r.outs:
@@ -140,15 +140,15 @@ def _full(value: Operand) -> Callable[..., Array]:
     return lambda r, *_, **__: r.full(value, r.out.dtype, r.out.shape)
 
 
-def _full_of(r: AtenReader, _: Any, value: Operand, *__: Any, **___: Any) -> Array:
+def _full_of(r: AtenReader, _: object, value: Operand, *__: object, **___: object) -> Array:
     return r.full(value, r.out.dtype, r.out.shape)
 
 
-def _scalar_tensor(r: AtenReader, value: Operand, **_: Any) -> Array:
+def _scalar_tensor(r: AtenReader, value: Operand, **_: object) -> Array:
     return r.held(value, r.out.dtype)
 
 
-def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: Any) -> Array:
+def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: object) -> Array:
     """Floats are computed in f64, as start + i * step."""
     whole = r.out.dtype.kind in "iu" and not any(isinstance(x, float) for x in (start, step))
     computed = I64 if whole else F64
@@ -160,7 +160,7 @@ def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_:
     return numbers.cast(r.out.dtype)
 
 
-def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: Any) -> Array:
+def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: object) -> Array:
     return _arange(r, start, length, step)
 
 
@@ -180,7 +180,7 @@ def _tril(keep: str) -> Callable[..., Array]:
 _empty = _full(0)
 
 
-def _view_of_bits(r: AtenReader, x: Array, _: Any) -> Array:
+def _view_of_bits(r: AtenReader, x: Array, _: object) -> Array:
     """As elements of another type, of which the last axis has more or fewer where they are not as wide."""
     dtype = r.out.dtype
     if x.dtype == dtype:

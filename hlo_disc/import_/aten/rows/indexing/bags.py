@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
@@ -64,13 +65,13 @@ def _bag(r: AtenReader, starts: Array, index: Array) -> Array:
     return found(r, starts, iota(r, index.shape, 0, starts.dtype), True) - 1
 
 
-def _added(r: AtenReader, shape: Any, dtype: np.dtype, bag: Array, updates: Array) -> Array:
+def _added(r: AtenReader, shape: Shape, dtype: np.dtype, bag: Array, updates: Array) -> Array:
     targets = places.indexed(r, shape, [bag], wrap=False)
     return places.put(r, r.full(0, dtype, shape), targets, updates, "add")
 
 
 def _largest(
-    r: AtenReader, rows: Array, bag: Array, kept: Array, index: Array, count: Array, shape: Any
+    r: AtenReader, rows: Array, bag: Array, kept: Array, index: Array, count: Array, shape: Shape
 ) -> tuple[Array, Array]:
     """The largest numbers of each bag, and the row of the table that has the first of them; 0 for an empty bag."""
     targets = places.indexed(r, shape, [bag], wrap=False)

@@ -93,7 +93,7 @@ def _taken(r: AtenReader, line: Array, at: Array) -> Array:
     return places.taken(r, line, places.indexed(r, line.shape, [at], wrap=False))
 
 
-def _repeat_interleave(r: AtenReader, repeats: Array, *, output_size: Any = None) -> Array:
+def _repeat_interleave(r: AtenReader, repeats: Array, *, output_size: Size | None = None) -> Array:
     """Each number as often as it says."""
     repeats = repeats.cast(I64)
     r.data.must((repeats >= 0).reduce("and", 0), "repeats can not be negative")
@@ -155,7 +155,7 @@ def _unique_consecutive(
     return _unique(r, x.flat(), None, inverse, counts)
 
 
-def _assert_scalar(r: AtenReader, _: Any, message: str = "") -> None:
+def _assert_scalar(r: AtenReader, _: object, message: str = "") -> None:
     known = r.meta(0)
     if known is not True:
         r.data.ensure(sympy.false if known is False else known.node.expr, message)

@@ -21,11 +21,11 @@ def _index_select(r: AtenReader, x: Array, axis: int, index: Array) -> Array:
     return places.taken(r, x, places.indexed(r, x.shape, [None] * (axis % x.rank) + [line]))
 
 
-def _embedding(r: AtenReader, table: Array, index: Array, *_: Any) -> Array:
+def _embedding(r: AtenReader, table: Array, index: Array, *_: object) -> Array:
     return places.taken(r, table, places.indexed(r, table.shape, [index], wrap=False))
 
 
-def _gather(r: AtenReader, x: Array, axis: int, index: Array, **_: Any) -> Array:
+def _gather(r: AtenReader, x: Array, axis: int, index: Array, **_: object) -> Array:
     """Gather along an axis. On other axes where the index is shorter than x, the first elements of x count."""
     if any(size is ZERO for size in index.shape):
         return r.full(0, x.dtype, r.out.shape)

@@ -148,7 +148,7 @@ def _where(r: AtenReader, x: Array, axis: int, index: Array, updates: Operand) -
 
 
 def _scatter(
-    r: AtenReader, x: Array, axis: int, index: Array, updates: Operand, *, reduce: str | None = None, **_: Any
+    r: AtenReader, x: Array, axis: int, index: Array, updates: Operand, *, reduce: str | None = None, **_: object
 ) -> Array:
     if any(size is ZERO for size in index.shape):
         return x
@@ -191,7 +191,7 @@ def _masked_scatter(r: AtenReader, x: Array, mask: Array, source: Array) -> Arra
     return where(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
 
 
-def _masked_scatter_backward(r: AtenReader, gradient: Array, mask: Array, _: Any) -> Array:
+def _masked_scatter_backward(r: AtenReader, gradient: Array, mask: Array, _: object) -> Array:
     """Compute the gradient of the source: its n-th element has that of the n-th true element of the mask."""
     mask = mask.cast(BOOL).broadcast(gradient.shape)
     count = dim_product(r.out.shape)

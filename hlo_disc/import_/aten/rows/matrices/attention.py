@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.handlers.arrays import Array, iota, matmul
 from hlo_disc.import_.sizes.elements import ONE
@@ -34,7 +35,7 @@ def _heads(r: AtenReader, x: Array, query: Array) -> Array:
     return spread.reshape((batch, query.shape[1], length, width))
 
 
-def _gathered(r: AtenReader, x: Array, heads: Any) -> Array:
+def _gathered(r: AtenReader, x: Array, heads: Dim) -> Array:
     """The adjoint: sums over the heads that share a key."""
     batch, all_heads, length, width = x.shape
     if heads is all_heads:
@@ -42,11 +43,11 @@ def _gathered(r: AtenReader, x: Array, heads: Any) -> Array:
     return x.reshape((batch, heads, all_heads // heads, length, width)).sum(2)
 
 
-def _scale(r: AtenReader, query: Array, scale: Any, dtype: np.dtype) -> Array:
+def _scale(r: AtenReader, query: Array, scale: float | None, dtype: np.dtype) -> Array:
     return r.scalar(query.shape[-1], dtype).op("rsqrt") if scale is None else r.scalar(scale, dtype)
 
 
-def _scores(r: AtenReader, query: Array, key: Array, causal: bool, mask: Array | None, scale: Any) -> Array:
+def _scores(r: AtenReader, query: Array, key: Array, causal: bool, mask: Array | None, scale: float | None) -> Array:
     """Compute the scores of queries and keys in a wide type; a hidden score is minus infinity."""
     dtype = query.dtype
     scaled = query * _scale(r, query, scale, dtype)
@@ -76,7 +77,7 @@ def _attention(
     causal: bool = False,
     *,
     attn_mask: Array | None = None,
-    scale: Any = None,
+    scale: float | None = None,
 ) -> list[Array]:
     """Also the logarithms of the softmax's sums."""
     q, k, v = _widened(r, query, key, value, dropout)
@@ -104,7 +105,7 @@ def _backward(
     causal: bool,
     *,
     attn_mask: Array | None = None,
-    scale: Any = None,
+    scale: float | None = None,
 ) -> list[Array]:
     """Compute the gradients of queries, keys and values, with weights from `sums`, the logarithms of their sums."""
     q, k, v = _widened(r, query, key, value, dropout)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.aten.tensors import Operand
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, joined
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 lax = jax.lax.linalg
+Arrays = Sequence[jax.Array]
+Handler = Callable[..., Array | list[Array]]
 
 
 # Formulas of arrays
@@ -76,7 +79,7 @@ def _lu_solve(
     return jnp.take_along_axis(made, jnp.argsort(order, axis=-2), axis=-2)
 
 
-def _parity(pivots: jax.Array, dtype: Any) -> jax.Array:
+def _parity(pivots: jax.Array, dtype: np.dtype) -> jax.Array:
     """1, or -1 where an odd number of rows were exchanged."""
     moved = pivots != jnp.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)
     return jnp.where(jnp.sum(moved, axis=-1) % 2 == 0, 1, -1).astype(dtype)
@@ -89,7 +92,7 @@ def _unpacked(lu: jax.Array) -> tuple[jax.Array, jax.Array]:
     return lower, jnp.triu(lu[..., :least, :])
 
 
-def _matrix(order: jax.Array, dtype: Any) -> jax.Array:
+def _matrix(order: jax.Array, dtype: np.dtype) -> jax.Array:
     """P of P L U, whose columns are units."""
     size = order.shape[-1]
     return (jnp.arange(size, dtype=order.dtype)[:, None] == order[..., None, :]).astype(dtype)
@@ -98,10 +101,10 @@ def _matrix(order: jax.Array, dtype: Any) -> jax.Array:
 # Handlers
 
 
-def _handler(fn: Callable[..., Any], at_least: Sequence[tuple[Dim, Dim]] = ()) -> Callable[..., Any]:
+def _handler(fn: Callable[..., object], at_least: Sequence[tuple[Dim, Dim]] = ()) -> Handler:
     """`fn(arrays, *attributes)`; results that are not wanted are empty: PyTorch says which. at_least: see `traced`."""
 
-    def handle(r: AtenReader, *args: Any, **attrs: Any) -> Any:
+    def handle(r: AtenReader, *args: object, **attrs: object) -> Array | list[Array]:
         values = [x for x in args if isinstance(x, Array)]
         rest = [x for x in args if not isinstance(x, Array)]
         made = traced(r, lambda *arrays: fn(*arrays, *rest, **attrs), *values, at_least=at_least)
@@ -115,11 +118,11 @@ def _handler(fn: Callable[..., Any], at_least: Sequence[tuple[Dim, Dim]] = ()) -
     return handle
 
 
-def _square(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _square(fn: Callable[..., object]) -> Handler:
     """A handler for matrices whose sides are equal, though PyTorch has a symbol for each."""
     handler = _handler(fn)
 
-    def handle(r: AtenReader, a: Array, *args: Any, **attrs: Any) -> Any:
+    def handle(r: AtenReader, a: Array, *args: object, **attrs: object) -> Array | list[Array]:
         _same_sides(r, a)
         return handler(r, a, *args, **attrs)
 
@@ -130,13 +133,13 @@ def _same_sides(r: AtenReader, a: Array) -> None:
     r.equal(a.shape[-2], a.shape[-1], "the sides of a matrix")
 
 
-def _factored(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _factored(fn: Callable[..., object]) -> Handler:
     """Make a handler of `fn(turned, *arrays)`.
 
     turned: ATen factors the transposed matrix, because that lies in memory as LAPACK has it.
     """
 
-    def handle(r: AtenReader, a: Array, *args: Any, **attrs: Any) -> Any:
+    def handle(r: AtenReader, a: Array, *args: object, **attrs: object) -> Array | list[Array]:
         fake = r.meta(0)
         turned = fake.is_contiguous() and not fake.is_complex()
         return _handler(lambda *arrays, **how: fn(turned, *arrays, **how))(r, a, *args, **attrs)
@@ -148,36 +151,36 @@ def _lu_of(a: jax.Array, turned: bool) -> tuple[jax.Array, jax.Array, jax.Array]
     return _lu(jnp.swapaxes(a, -1, -2) if turned else a)
 
 
-def _det(turned: bool, a: jax.Array) -> Any:
+def _det(turned: bool, a: jax.Array) -> Arrays:
     lu, pivots, _ = _lu_of(a, turned)
     diagonal = _diagonal(lu)
     return _parity(pivots, a.dtype) * jnp.prod(diagonal, axis=-1), lu, pivots
 
 
-def _slogdet(turned: bool, a: jax.Array) -> Any:
+def _slogdet(turned: bool, a: jax.Array) -> Arrays:
     lu, pivots, _ = _lu_of(a, turned)
     diagonal = _diagonal(lu)
     sign = _parity(pivots, a.dtype) * jnp.prod(jnp.sign(diagonal), axis=-1)
     return sign, jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1), lu, pivots
 
 
-def _solve(r: AtenReader, a: Array, b: Array, **attrs: Any) -> Any:
+def _solve(r: AtenReader, a: Array, b: Array, **attrs: object) -> Array | list[Array]:
     is_vector = b.rank == 1 or b.shape == a.shape[:-1]
     return _handler(lambda *arrays, **how: _solution(is_vector, *arrays, **how))(r, a, b, **attrs)
 
 
-def _solution(is_vector: bool, a: jax.Array, b: jax.Array, *, left: bool = True, check_errors: bool = False) -> Any:
+def _solution(is_vector: bool, a: jax.Array, b: jax.Array, *, left: bool = True, check_errors: bool = False) -> Arrays:
     lu, pivots, info = _lu(a)
     made = _lu_solve(lu, pivots, b[..., None] if is_vector else b, left)
     return made[..., 0] if is_vector else made, lu, pivots, info
 
 
-def _inverse(a: jax.Array, *, check_errors: bool = False) -> Any:
+def _inverse(a: jax.Array, *, check_errors: bool = False) -> Arrays:
     lu, pivots, info = _lu(a)
     return _lu_solve(lu, pivots, jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)), info
 
 
-def _cholesky(a: jax.Array, *, upper: bool = False, check_errors: bool = False) -> Any:
+def _cholesky(a: jax.Array, *, upper: bool = False, check_errors: bool = False) -> Arrays:
     given = jnp.triu(a) if upper else jnp.tril(a)
     lower = lax.cholesky(_adjoint(given) if upper else given, symmetrize_input=False)
     failed = jnp.any(jnp.isnan(lower), axis=(-2, -1)) & ~jnp.any(jnp.isnan(given), axis=(-2, -1))
@@ -195,23 +198,23 @@ def _cholesky_inverse(factor: jax.Array, upper: bool = False) -> jax.Array:
     return _cholesky_solve(jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape), factor, upper)
 
 
-def _lu_factor(a: jax.Array, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def _lu_factor(a: jax.Array, *, pivot: bool = True, check_errors: bool = False) -> Arrays:
     if not pivot:
         raise ValueError("LU without pivots")
     return _lu(a)
 
 
-def _lu_parts(a: jax.Array, *, pivot: bool = True) -> Any:
+def _lu_parts(a: jax.Array, *, pivot: bool = True) -> Arrays:
     if not pivot:
         raise ValueError("LU without pivots")
     lu, pivots, _ = _lu(a)
     return (_matrix(_permutation(lu, pivots), a.dtype), *_unpacked(lu))
 
 
-def _lu_unpack(r: AtenReader, lu: Array, pivots: Array, data: bool = True, order: bool = True) -> Any:
+def _lu_unpack(r: AtenReader, lu: Array, pivots: Array, data: bool = True, order: bool = True) -> Array | list[Array]:
     """P, L and U, of which those that are not wanted are empty."""
 
-    def fn(lu: jax.Array, pivots: jax.Array) -> Any:
+    def fn(lu: jax.Array, pivots: jax.Array) -> Arrays:
         none = jnp.zeros((0,), lu.dtype)
         parts = _unpacked(lu) if data else (none, none)
         return (_matrix(_permutation(lu, pivots), lu.dtype) if order else none, *parts)
@@ -225,13 +228,13 @@ def _lu_solution(
     return _lu_solve(lu, pivots, b, left, adjoint, adjoint)
 
 
-def _qr(a: jax.Array, mode: str = "reduced") -> Any:
+def _qr(a: jax.Array, mode: str = "reduced") -> Arrays:
     if mode == "r":
         return jnp.zeros((0,), a.dtype), lax.qr(a, full_matrices=False)[1]
     return lax.qr(a, full_matrices=mode == "complete")
 
 
-def _svd(a: jax.Array, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
+def _svd(a: jax.Array, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Arrays:
     none = jnp.zeros((0,), a.dtype)
     if not compute_uv:
         return none, lax.svd(a, full_matrices=False, compute_uv=False), none
@@ -239,16 +242,16 @@ def _svd(a: jax.Array, full_matrices: bool = False, compute_uv: bool = True, *, 
     return u, s, vh
 
 
-def _eigh(a: jax.Array, uplo: str = "L", compute_v: bool = True) -> Any:
+def _eigh(a: jax.Array, uplo: str = "L", compute_v: bool = True) -> Arrays:
     vectors, values = lax.eigh(a, lower=uplo.upper() == "L", symmetrize_input=False)
     return values, vectors if compute_v else jnp.zeros((0,), a.dtype)
 
 
-def _eig(a: jax.Array) -> Any:
+def _eig(a: jax.Array) -> Arrays:
     return lax.eig(a, compute_left_eigenvectors=False)
 
 
-def _eigvals(a: jax.Array) -> Any:
+def _eigvals(a: jax.Array) -> jax.Array:
     return lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
@@ -260,7 +263,7 @@ def _solve_triangular(
 
 def _triangular_solve(
     b: jax.Array, a: jax.Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> Any:
+) -> Arrays:
     made = _triangle(a, b, upper, unit=unitriangular, transpose_a=transpose)
     return made, jnp.broadcast_to(a, (*made.shape[:-2], *a.shape[-2:]))
 
@@ -271,7 +274,9 @@ def _householder(r: AtenReader, a: Array, tau: Array) -> Array:
     return traced(r, lax.householder_product, a, tau, at_least=least)[0]
 
 
-def _pinv(r: AtenReader, a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Array:
+def _pinv(
+    r: AtenReader, a: Array, *, atol: Operand | None = None, rtol: Operand | None = None, hermitian: bool = False
+) -> Array:
     """Singular values that are not above the tolerances count as zero."""
     given = [x for x in (atol, rtol) if isinstance(x, Array)]
     if hermitian:
@@ -308,7 +313,7 @@ def _cross(r: AtenReader, a: Array, b: Array, *, dim: int = -1) -> Array:
     return one - other
 
 
-def _with_effects(r: AtenReader, token: Array, op: Any, *_: Any, **__: Any) -> list[Array | None]:
+def _with_effects(r: AtenReader, token: Array, op: object, *_: object, **__: object) -> list[Array | None]:
     """Only the check of errors, which is none here: what has no solution is infinite or no number."""
     if str(op) != "aten._linalg_check_errors.default":
         r.unsupported(f"{op} has an effect, which is not supported")

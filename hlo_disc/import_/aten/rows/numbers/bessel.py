@@ -15,7 +15,9 @@ from hlo_disc.import_.aten.rows.numbers import bessel_coefficients as c
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.aten.rows.numbers.special import zeta
 from hlo_disc.import_.by_jax import by_jax
+from hlo_disc.import_.handlers.arrays import Array
 
+Function = Callable[[jax.Array], jax.Array]
 _TWO_OVER_PI = 2 / np.pi
 
 # erfc(x) * exp(x * x) * (1 + 2 x) of x >= 0: Chebyshev polynomials of (x - 3.75) / (x + 3.75), the first one halved.
@@ -41,7 +43,7 @@ def _chebyshev(y: jax.Array, coefficients: Sequence[float]) -> jax.Array:
     return 0.5 * (sum_ - before)
 
 
-def _wave(x: jax.Array, order: int, cosine: Any, sine: Any, sign: float) -> jax.Array:
+def _wave(x: jax.Array, order: int, cosine: Function, sine: Function, sign: float) -> jax.Array:
     """Where x > 5: the phase of a cosine and its amplitude."""
     part = functools.partial(lambda name: getattr(c, f"J{order}_{name}"))
     z = 25.0 / (x * x)
@@ -134,7 +136,7 @@ def _erfcx(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, 2 * jnp.exp(x * x) - made, made)
 
 
-def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
     return elementwise(by_jax(fn), KIND.INT_TO_FLOAT)
 
 

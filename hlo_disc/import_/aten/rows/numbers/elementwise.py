@@ -36,7 +36,7 @@ def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT, second_as_it_is: bo
     second_as_it_is: whether the kernel takes a second operand of one element so.
     """
 
-    def handle(r: AtenReader, *args: Any, **attrs: Any) -> Array:
+    def handle(r: AtenReader, *args: Operand | None, **attrs: object) -> Array:
         computed, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=kind)
         common, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.NO_OPMATH)
         operands = []
@@ -91,7 +91,7 @@ def floor_divide(r: AtenReader, a: Array, b: Array) -> Array:
     return where(b == 0, a / b, rounded)
 
 
-def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -> Array:
+def _div_mode(r: AtenReader, a: Operand, b: Operand, rounding_mode: str | None = None) -> Array:
     if rounding_mode is None:
         return _DIV(r, a, b)
     return _whole_quotient(floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
@@ -182,7 +182,7 @@ def _relu(r: AtenReader, x: Array) -> Array:
     return x.maximum(0)
 
 
-def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Array:
+def _clamp(r: AtenReader, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Array:
     """Also of bounds that are tensors; of a NaN it is the NaN."""
     computed = DTYPES[elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.DEFAULT)[0]]
     made = r.scalar(x, computed)
@@ -193,7 +193,7 @@ def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Array:
     return made.broadcast(r.out.shape).cast(r.out.dtype)
 
 
-def _where(r: AtenReader, condition: Array, a: Any, b: Any) -> Array:
+def _where(r: AtenReader, condition: Array, a: Operand, b: Operand) -> Array:
     values = [r.held(x, r.out.dtype) for x in (a, b)]
     chosen = where(condition.cast(BOOL), *values)
     return chosen.broadcast(r.out.shape)
@@ -207,7 +207,7 @@ def _logical(name: str) -> Formula:
     return elementwise(formula, KIND.ALWAYS_BOOL)
 
 
-def _converted(r: AtenReader, x: Operand, *_: Any, **__: Any) -> Array:
+def _converted(r: AtenReader, x: Operand, *_: object, **__: object) -> Array:
     """Other types, memory formats and devices: only types are something here. A number may stand for a tensor."""
     return r.scalar(x, r.out.dtype)
 

@@ -64,7 +64,7 @@ def _polynomial(kind: Recurrence, shifted: bool) -> Callable[[jax.Array, jax.Arr
             stepped = jnp.where(too_high, 0, degree)
         top = jnp.max(stepped, initial=1)
 
-        def body(state: Any) -> Any:
+        def body(state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
             k, last, before = state
             made = kind.step(k.astype(x.dtype), x, last, before)
             active = k <= stepped

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _trigamma(x: Any) -> Any:
+def _trigamma(x: jax.Array) -> jax.Array:
     """By reflection left of 1/2, and there six steps up to where the asymptotic series holds."""
     low = x < 0.5
     sine = jnp.sin(np.pi * x)
@@ -33,13 +33,13 @@ def _trigamma(x: Any) -> Any:
     return jnp.where(low, -sum_, sum_)
 
 
-def zeta(x: Any, q: Any) -> Any:
+def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     """Hurwitz' function, of x > 1. Left of 0 its first terms are added one by one, as far as q is positive.
 
     Where q is a pole it is infinite, without regard for the sign of its term (Cephes' zeta, as PyTorch has it).
     """
 
-    def step(state: Any) -> Any:
+    def step(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         a, sum_ = state
         negative = a < 0
         return jnp.where(negative, a + 1, a), jnp.where(negative, sum_ + jnp.power(a, -x), sum_)
@@ -52,7 +52,7 @@ def zeta(x: Any, q: Any) -> Any:
     return jnp.where(x < 1, jnp.nan, jnp.where(x == 1, jnp.inf, value))
 
 
-def _digamma(x: Any) -> Any:
+def _digamma(x: jax.Array) -> jax.Array:
     """At 0 it is infinite, with the sign that its argument has not."""
     return jnp.where(x == 0, jnp.copysign(jnp.inf, -x), jax.lax.digamma(x))
 
@@ -62,7 +62,7 @@ def _polygamma(r: AtenReader, order: int, x: Array) -> Array:
 
     order = r.fixed(order)
 
-    def fn(y: Any) -> Any:
+    def fn(y: jax.Array) -> jax.Array:
         sign = 1.0 if order % 2 else -1.0
         return sign * math.factorial(order) * zeta(jnp.full_like(y, order + 1), y)
 
@@ -71,7 +71,7 @@ def _polygamma(r: AtenReader, order: int, x: Array) -> Array:
     return traced(r, low.get(order, fn), wide)[0].cast(r.out.dtype)
 
 
-def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
     return elementwise(by_jax(fn), KIND.INT_TO_FLOAT)
 
 

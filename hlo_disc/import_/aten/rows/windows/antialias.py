@@ -16,11 +16,12 @@ from hlo_disc.import_.handlers.arrays import Array, iota
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
+Factor = float | Array | None
 Kernel = Callable[[Array], Array]
 
 
 def _weights(
-    r: AtenReader, before: Dim, after: Dim, kernel: Kernel, reach: int, align: bool, factor: Any, dtype: np.dtype
+    r: AtenReader, before: Dim, after: Dim, kernel: Kernel, reach: int, align: bool, factor: Factor, dtype: np.dtype
 ) -> Array:
     """(after, before): what each new element has of each old one. reach: how far the kernel goes, in all."""
     if factor is not None and not align:
@@ -42,7 +43,7 @@ def _weights(
 
 
 def _resized(kernel: Kernel, reach: int) -> Callable[..., Array]:
-    def handle(r: AtenReader, x: Array, _: Any, align: bool, *factors: Any) -> Array:
+    def handle(r: AtenReader, x: Array, _: object, align: bool, *factors: Factor) -> Array:
         dtype, factors = computed(x.dtype), factors or (None, None)
         made = x.cast(dtype)
         for axis, factor in zip((3, 2), factors[::-1], strict=True):
@@ -53,7 +54,7 @@ def _resized(kernel: Kernel, reach: int) -> Callable[..., Array]:
     return handle
 
 
-def _backward(r: AtenReader, gradient: Array, _: Any, __: Any, align: bool, *factors: Any) -> Array:
+def _backward(r: AtenReader, gradient: Array, _: object, __: object, align: bool, *factors: Factor) -> Array:
     dtype, factors = computed(gradient.dtype), factors or (None, None)
     made = gradient.cast(dtype)
     for axis, factor in zip((3, 2), factors[::-1], strict=True):

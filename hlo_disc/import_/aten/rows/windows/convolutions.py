@@ -26,10 +26,12 @@ def _windows(
     padding: Sequence[Size],
     dilations: Sequence[Size],
     groups: Size,
+    less: Sequence[Size] = (0,),
 ) -> Convolution:
+    """less: so much less padding is behind the elements than before them."""
     order, spatial = tuple(range(x.rank)), x.rank - 2
     numbers = [tuple(map(r.fixed, each(entries, spatial))) for entries in (strides, dilations)]
-    pads = [(low, low) for low in each(padding, spatial)]
+    pads = [(low, low - n) for low, n in zip(each(padding, spatial), each(less, spatial), strict=True)]
     return Convolution(order, order, numbers[0], pads, numbers[1], r.fixed(groups), computed(x.dtype))
 
 
@@ -68,12 +70,13 @@ def _backward(
     padding: Sequence[Size],
     dilations: Sequence[Size],
     transposed: bool,
-    _: Sequence[Size],
+    output_padding: Sequence[Size],
     groups: Size,
     mask: Sequence[bool],
 ) -> list[Array | None]:
     """Compute the gradients of x, of the kernel and of the bias, as far as `mask` asks for them."""
-    windows = _windows(r, x, strides, padding, dilations, groups)
+    less = output_padding if transposed else (0,)
+    windows = _windows(r, x, strides, padding, dilations, groups, less)
 
     def of_x() -> Array:
         return windows.apply(gradient, w) if transposed else windows.input_gradient(gradient, w, x.shape[2:])

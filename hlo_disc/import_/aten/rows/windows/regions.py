@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
+from hlo_disc.dynamic_hlo.ops.expr import F64, I32, I64
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.aten.rows.axes.sorting import ordered
 from hlo_disc.import_.formulas.boxes import suppressed
 from hlo_disc.import_.handlers.arrays import Array, filled
 
@@ -63,10 +63,12 @@ def _roi_align(
 
 
 def _nms(r: AtenReader, boxes: Array, scores: Array, threshold: float) -> Array:
-    """The numbers of the boxes that are kept; a score that is no number is the best one."""
+    """The numbers of the boxes that are kept, in the order in which a sort has their scores: no numbers are first."""
     n = boxes.shape[0]
-    scores = where(scores != scores, np.inf, scores)
-    kept = suppressed(boxes.expand(0), scores.expand(0), n, filled(r, n, I32), threshold, any_corners=False)
+    _, order = ordered(r, scores, 0, descending=True)
+    _, rank = ordered(r, order, 0)
+    scores = -rank.cast(F64).expand(0)
+    kept = suppressed(boxes.expand(0), scores, n, filled(r, n, I32), threshold, any_corners=False)
     size = r.data.size(kept.number.reshape(()).cast(I64))
     r.facts.add_at_most(size, n)
     return kept.chosen.flat().slice(0, 0, size).cast(I64)

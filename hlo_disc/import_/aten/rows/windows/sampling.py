@@ -24,12 +24,12 @@ _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 
-def _place(g: Any, size: Any, align: bool) -> Any:
+def _place(g: jax.Array, size: int, align: bool) -> jax.Array:
     """-1 … 1 as a position on an axis; with `align` these are the centres of its first and last element."""
     return (g + 1) / 2 * (size - 1) if align else ((g + 1) * size - 1) / 2
 
 
-def _bounded(at: Any, size: Any, padding: int, align: bool) -> Any:
+def _bounded(at: jax.Array, size: int, padding: int, align: bool) -> jax.Array:
     """A position as the padding has it: what is outside is the nearest one, or a reflection."""
     if padding == _ZEROS:
         return at
@@ -44,10 +44,11 @@ def _bounded(at: Any, size: Any, padding: int, align: bool) -> Any:
     return jnp.clip(at, 0, jnp.asarray(size - 1, at.dtype))
 
 
-def _read(x: Any, places: Sequence[Any], padding: int, align: bool) -> Any:
+def _read(x: jax.Array, places: Sequence[jax.Array], padding: int, align: bool) -> jax.Array:
     """The elements at whole positions, (batch, channels, …)."""
     sizes = x.shape[2:]
-    inside, at = True, []
+    inside: jax.Array | bool = True
+    at = []
     for place, size in zip(places, sizes, strict=True):
         bounded = _bounded(place, size, padding, align)
         inside = inside & (bounded >= 0) & (bounded <= size - 1)
@@ -56,14 +57,14 @@ def _read(x: Any, places: Sequence[Any], padding: int, align: bool) -> Any:
     return jnp.where(jnp.expand_dims(inside, 1), one(x, *at), 0)
 
 
-def _weights(fraction: Any, mode: int) -> list[tuple[int, Any]]:
+def _weights(fraction: jax.Array, mode: int) -> list[tuple[int, jax.Array]]:
     """List the neighbours of a position: (offset from the whole position below, weight)."""
     if mode == _BILINEAR:
         return [(0, 1 - fraction), (1, fraction)]
     return cubic_taps(fraction, STEEP)
 
 
-def _sampled(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
+def _sampled(x: jax.Array, grid: jax.Array, mode: int, padding: int, align: bool) -> jax.Array:
     """The last axis of the grid has positions on the axes of an image, those on its last axis first."""
     sizes = x.shape[2:]
     places = [_place(grid[..., len(sizes) - 1 - k], size, align) for k, size in enumerate(sizes)]
@@ -98,7 +99,7 @@ def _backward(
     dtype = computed(x.dtype)
     wide = [v.cast(dtype) for v in (gradient, x, grid)]
 
-    def gradients(g: Any, a: Any, b: Any) -> Any:
+    def gradients(g: jax.Array, a: jax.Array, b: jax.Array) -> tuple[jax.Array, ...]:
         return jax.vjp(lambda image, at: _sampled(image, at, mode, padding, align), a, b)[1](g)
 
     made = traced(r, gradients, *wide)

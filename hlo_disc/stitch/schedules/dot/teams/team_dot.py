@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +51,7 @@ class TeamDot:
         kind = "dot_mma" if self.mma else "dot"
         return f"{kind}_{self.tile.rows}x{self.tile.cols}" + "_aligned" * bool(self.multiples)
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.tile, self.multiples, self.slices)
 
     @property

@@ -62,17 +62,17 @@ class Loader:
         """The number of vectors of a thread."""
         return len(self.others) * self.group
 
-    def _along_rows(self, number: Any) -> tuple[Any, Any]:
+    def _along_rows(self, number: Scalar) -> tuple[Any, Any]:
         """The row and the k of a vector, or of a group."""
         vectors = self.size // self.vector
         return number % vectors * self.vector, number // vectors
 
-    def _along_k(self, number: Any) -> tuple[Any, Any]:
+    def _along_k(self, number: Scalar) -> tuple[Any, Any]:
         """Neighbouring threads read `next` vectors of a row, then of the next one: they write to different banks."""
         across = self.next
         return number // across % self.size, (number // (across * self.size) * across + number % across) * self.vector
 
-    def _turned(self, number: Any) -> tuple[Any, Any]:
+    def _turned(self, number: Scalar) -> tuple[Any, Any]:
         """Neighbouring threads read `next` vectors side by side, then others of the same chunks along K."""
         across = min(self.next, self.size // self.vector)
         groups, rows = self.vector // self.group, self.size // self.vector // across

@@ -7,7 +7,7 @@ A block does it in fast memory before it uses a panel; for a static operand it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,7 +148,7 @@ class PanelPacking:
             dim_product(x.size for x in self.batch).value * self.panels * self.panel * np.dtype(self.types.sum).itemsize
         )
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         return ("pack", self.offset, self.batch, self.inner, self.col, self.types, self.lanes, self.vectors)
 
     def build(self, b: Builder, name: str) -> None:

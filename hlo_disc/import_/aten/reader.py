@@ -39,7 +39,7 @@ from hlo_disc.import_.aten.tensors import Tensors, arrays_of, values_of
 from hlo_disc.import_.sizes import symbols
 from hlo_disc.import_.sizes.elements import ZERO
 
-_LONG = 8  # terms
+_LONG, _BEYOND = 8, 1 << 62  # terms; no size is as large
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -327,9 +327,11 @@ class AtenReader(Tensors):
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """Add a relation of sizes that PyTorch found to the facts; each call is checked for it.
 
-        Long polynomials, such as numbers of elements, are left out: proofs do not need them, but take long to try.
+        Long polynomials, as of elements, are left out: proofs do not need them, but take long to try. So is that a sum
+        fits 64 bits, for which every call is checked by itself.
         """
-        if max(len(lhs.terms), len(rhs.terms)) > _LONG:
+        terms = lhs.terms + rhs.terms
+        if max(len(lhs.terms), len(rhs.terms)) > _LONG or any(abs(number) >= _BEYOND for _, number in terms):
             return
         if self.facts.holds(lhs, relation, rhs) is Truth.UNKNOWN:
             self.guards.append(symbols.relation_guard(lhs, relation, rhs, f"{lhs} {relation} {rhs} must hold: "))

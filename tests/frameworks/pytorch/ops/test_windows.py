@@ -78,6 +78,24 @@ def test_windows_are_as_in_eager_mode(name: str):
         torch.testing.assert_close(results(compiled, x), results(fn, x), rtol=1e-4, atol=1e-4)
 
 
+def test_padding_is_a_number():
+    """PyTorch asks whether twice the padding fits 64 bits."""
+
+    def fn(x, padding):
+        return F.conv1d(x, weight(6, 4, 3), padding=padding), F.conv_transpose1d(x, weight(4, 3, 3), padding=padding)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(fn, backend="hlo_disc", dynamic=True, fullgraph=True, options={"fallback": False})
+    for padding, shape in zip((2, 1, 3), LINES, strict=True):
+        x = torch.randn(shape)
+        torch.testing.assert_close(
+            results(lambda x, n=padding: compiled(x, n), x),
+            results(lambda x, n=padding: fn(x, n), x),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
 def test_maxima_of_equal_numbers_infinities_and_nan_are_where_eager_mode_finds_them():
     def pool(x):
         return F.max_pool2d(x, 3, 2, 1, return_indices=True), F.adaptive_max_pool2d(x, (3, 2), return_indices=True)

@@ -21,7 +21,7 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 if TYPE_CHECKING:
-    from jaxlib.mlir.dialects import arith, func, gpu, llvm, math, memref, scf, vector
+    from jaxlib.mlir.dialects import arith, func, gpu, math, memref, scf, vector
 
 __all__ = [
     "PassManager",
@@ -32,7 +32,6 @@ __all__ = [
     "func",
     "gpu",
     "ir",
-    "llvm",
     "location",
     "math",
     "memref",
@@ -46,7 +45,7 @@ __all__ = [
 
 # Dialects of what is compiled. What reads a program, and finds it in the cache, does without them: they take as long to
 # import as all of the reading.
-_COMPILED = frozenset(["arith", "func", "gpu", "llvm", "math", "memref", "scf", "vector"])
+_COMPILED = frozenset(["arith", "func", "gpu", "math", "memref", "scf", "vector"])
 
 
 def __getattr__(name: str) -> ModuleType:

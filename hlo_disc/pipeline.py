@@ -214,8 +214,9 @@ def _kernels(c: Placed) -> Built:
             narrowed = True
             narrow(module, limit)
         compilation.add(module)
-    found = {"decisive": sizes, "wide": tuple(wide)} if narrowed and sizes else {"decisive": (), "wide": ()}
-    return Built(**vars(c), compilation=compilation, kernels=tuple(kernels), **found)
+    needed = sizes if narrowed and sizes else ()
+    kept = tuple(wide) if needed else ()
+    return Built(**vars(c), compilation=compilation, kernels=tuple(kernels), decisive=needed, wide=kept)
 
 
 def _host_flow(c: Built) -> Flowing:

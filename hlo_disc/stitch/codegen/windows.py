@@ -12,6 +12,7 @@ changes nothing; along the lanes, and for the rest, elements are asked for one b
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -108,30 +109,45 @@ class _Window(_Walk):
         raise NotImplementedError
 
     def run(self) -> State:
-        """The combined window. Along the lanes, it is asked once whether all of it is inside."""
+        """The combined window. Of what most windows are it is asked once: whether all of it is inside."""
         start = self.start()
 
         def walk() -> State:
             return self._axis(0, list(self.index), (), start)
 
-        lanes = {a: self.index[a].lanes for a in self.moving if not self._safe(a)}
-        along = [a for a, n in lanes.items() if isinstance(n, int) and n > 0]
-        if len(along) != 1 or "base_dilations" in self.op.attrs and self.op.attrs["base_dilations"][along[0]] > 1:
+        asked = self._asked_once()
+        if not asked:
             return walk()
 
         def all_inside() -> State:
-            self.inside.update(along)
+            self.inside.update(asked)
             state = walk()
             self.inside.clear()
             return state
 
-        return self.b.if_(self._whole_inside(along[0]), all_inside, walk, like=start)
+        inside = functools.reduce(self.b.both, map(self._whole_inside, asked))
+        return self.b.if_(inside, all_inside, walk, like=start)
+
+    def _asked_once(self) -> list[int]:
+        """The axis of the lanes, and of a window that is written out all others: between clipped loops and none there
+        is a fifth of the time of a small pool.
+        """
+        attrs = self.op.attrs
+        bases = attrs["base_dilations"] if "base_dilations" in attrs else (1,) * len(self.shape)
+        lanes = {a: self.index[a].lanes for a in self.moving if not self._safe(a)}
+        along = [a for a, n in lanes.items() if isinstance(n, int) and n > 0]
+        if len(along) > 1 or any(bases[a] > 1 for a in along):
+            return []
+        sizes = [self.body.sizes(attrs["window"][a]) for a in self.moving]
+        small = all(isinstance(n, int) for n in sizes) and math.prod(map(int, sizes)) <= UNROLLED
+        one = [a for a, n in lanes.items() if n is None and bases[a] == 1]
+        return [*along, *(one if small and len(along) + len(one) == len(lanes) else ())]
 
     def _whole_inside(self, axis: int) -> Val:
         """Do the windows of all lanes lie inside along an axis?"""
         b, attrs, place = self.b, self.op.attrs, self._start(axis)
         holes = attrs["window_dilations"][axis] if "window_dilations" in attrs else 1
-        window, lanes = self.body.sizes(attrs["window"][axis]), place.lanes
+        window, lanes = self.body.sizes(attrs["window"][axis]), place.lanes or 0
         assert isinstance(lanes, int)
         last = place.base + (window - 1) * holes + lanes * (self.body.width - 1)
         return b.both(b.compare(">=", b.index(place.base), 0), b.compare("<", b.index(last), self.shape[axis]))

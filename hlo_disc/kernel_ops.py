@@ -49,6 +49,8 @@ class Attribute(Generic[T]):
         return type(self.default)(True if isinstance(attribute, ir.UnitAttr) else attribute.value)
 
 
+# The name of a module of kernels, by which launches find them.
+KERNELS = "kernels"
 # Of a module of kernels: all indices are below this number, and fit 32 bits.
 NARROW = Attribute("hlo_disc.narrow", 0)
 # Of a kernel: all its work is done by device functions; and the registers that a thread may have, 0 for any number.

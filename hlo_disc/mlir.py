@@ -31,6 +31,7 @@ __all__ = [
     "context",
     "func",
     "gpu",
+    "identity",
     "ir",
     "location",
     "math",
@@ -113,6 +114,11 @@ def bytecode(module: ir.Module) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(file=buffer)
     return buffer.getvalue()
+
+
+def identity(module: ir.Module) -> bytes:
+    """All that a module is but for its locations; in all processes the same, whether or not it verifies."""
+    return module.operation.get_asm(binary=True, print_generic_op_form=True, assume_verified=True)
 
 
 def from_bytecode(code: bytes) -> ir.Module:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hlo_disc import cache
+from hlo_disc.cache import kernels, programs
 from hlo_disc.compiled.program import InputRow, OutputRow, Program
 from hlo_disc.display import progress
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
@@ -196,27 +196,30 @@ def _memory(c: Formed) -> Placed:
 def _kernels(c: Placed) -> Built:
     from hlo_disc import mlir
     from hlo_disc.stitch.hostflow.index_width import decisive
-    from hlo_disc.stitch.scheduling import build_kernels, narrow
+    from hlo_disc.stitch.scheduling import build_kernels, build_linked_kernels, narrow
 
     limit = c.generator.device.narrow
     sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
     g, dump = c.generator, c.listing.__setitem__ if c.options.dump else None
-    compilation = c.open.enter_context(g.begin(dump, c.options.threads))
-    kernels: list[str] = []
+    store = c.open.enter_context(kernels.opened(c.options)) if g.linked else None
+    compilation = c.open.enter_context(g.begin(dump, c.options.threads, store))
+    excess = c.options.excess_precision
+    built = build_linked_kernels(c.scheduled, excess) if g.linked else build_kernels(c.scheduled, g.batch, excess)
+    texts: list[str] = []
     wide: list[bytes] = []
     narrowed = False
-    for module, largest in build_kernels(c.scheduled, g.batch, g.linked, c.options.excess_precision):
+    for module, prefix, largest in built:
         if c.options.dump:
-            kernels.append(str(module))
+            texts.append(str(module))
         if sizes:
             wide.append(mlir.bytecode(module))
         if sizes is not None and largest < limit:
             narrowed = True
             narrow(module, limit)
-        compilation.add(module)
+        compilation.add(module, prefix)
     needed = sizes if narrowed and sizes else ()
     kept = tuple(wide) if needed else ()
-    return Built(**vars(c), compilation=compilation, kernels=tuple(kernels), decisive=needed, wide=kept)
+    return Built(**vars(c), compilation=compilation, kernels=tuple(texts), decisive=needed, wide=kept)
 
 
 def _host_flow(c: Built) -> Flowing:
@@ -300,8 +303,8 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
         begin(STAGES[0].name)
         read = _run(STAGES[0], Request(source=source, options=options, open=stack), times)
         start = time.perf_counter()
-        name = cache.name(read.graph, options)
-        found = cache.find(options, name, read.graph)
+        name = programs.name(read.graph, options)
+        found = programs.find(options, name, read.graph)
         times["cache"] = (time.perf_counter() - start) * 1e3
         if found:
             return found._replace(compile_ms=times)
@@ -310,7 +313,7 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
             begin(stage.name)
             state = _run(stage, state, times)
     program = _program(state, times)
-    cache.store(options, name, program, read.graph)
+    programs.store(options, name, program, read.graph)
     return program
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from hlo_disc.cache import BUILD
+from hlo_disc.cache.directory import BUILD
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = """

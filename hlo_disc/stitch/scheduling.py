@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
@@ -123,24 +124,45 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
     return kept
 
 
-def build_kernels(
-    scheduled: Scheduled, batch: int, linked: bool, excess_precision: bool
-) -> Iterator[tuple[ir.Module, int]]:
-    """Modules of so many kernels, or of all with 0, each with the largest index among its constants.
+class Kernels(NamedTuple):
+    """A module of kernels, or of a device function.
 
-    linked: whether they call each other's device functions; otherwise each has all that its kernels call.
+    prefix: what the program's names of its kernels begin with, and the module's do not. largest: the largest index
+    among its constants.
     """
+
+    module: ir.Module
+    prefix: str
+    largest: int
+
+
+def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[Kernels]:
+    """Modules of so many kernels, or of all with 0, each with all device functions that its kernels call."""
     kernels = list(scheduled.kernels.items())
     count = batch or max(len(kernels), 1)
-    program: dict[tuple[Hashable, ...], str] | None = {} if linked else None
     for first in range(0, max(len(kernels), 1), count):
-        builder = ModuleBuilder(excess_precision, program)
+        builder = ModuleBuilder(excess_precision)
         try:
             for name, item in kernels[first : first + count]:
                 item.build(builder.builder, name)
         finally:
             module = builder.close()
-        yield module, builder.largest_index
+        yield Kernels(module, "", builder.largest_index)
+
+
+def build_linked_kernels(scheduled: Scheduled, excess_precision: bool) -> Iterator[Kernels]:
+    """A module for each kernel and each device function. They call each other, and say nothing of the program."""
+    functions: dict[tuple[Hashable, ...], str] = {}
+    for name, item in scheduled.kernels.items():
+        builder = ModuleBuilder(excess_precision, functions)
+        try:
+            item.build(builder.builder, item.name)
+        finally:
+            module = builder.close()
+        for linked in builder.linked:
+            yield Kernels(linked, "", builder.largest_index)
+        if builder.has_kernels:  # some forms are host code alone
+            yield Kernels(module, name.removesuffix(item.name), builder.largest_index)
 
 
 def narrow(kernels: ir.Module, limit: int) -> None:

@@ -17,8 +17,12 @@ Dump = Callable[[str, str], None]
 class Compilation(Protocol):
     """Code generation of one program, which is given modules as soon as they are built, and may change them."""
 
-    def add(self, module: ir.Module) -> None:
-        """Kernels. Their code may be made while the caller builds others. Raises CompileError, UnsupportedOpError."""
+    def add(self, module: ir.Module, prefix: str = "") -> None:
+        """Kernels. Their code may be made while the caller builds others.
+
+        prefix: what host functions put before the kernels' names; for linked modules alone.
+        Raises CompileError, UnsupportedOpError.
+        """
         ...
 
     def finish(self, *host: ir.Module) -> bytes:
@@ -27,6 +31,18 @@ class Compilation(Protocol):
         Where a driver launches kernels, it has what that loads as `abi.MODULES`, of kernels alone nothing else.
         Raises CompileError.
         """
+        ...
+
+
+class Store(Protocol):
+    """Code of kernels that is kept for other programs. Threads may use it."""
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return what was kept with an equal key, by whomever, if it still is there."""
+        ...
+
+    def keep(self, key: bytes, code: bytes) -> None:
+        """Keep it, if that can be done."""
         ...
 
 
@@ -45,17 +61,20 @@ class Generator(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many kernels are worth a module of their own; 0 where all must be in one."""
+        """How many kernels are worth a module of their own; 0 where all must be in one. Unless they are linked."""
         ...
 
     @property
     def linked(self) -> bool:
-        """Whether modules of kernels may call each other's device functions."""
+        """Whether each kernel has a module, and each device function, which call each other."""
         ...
 
-    def begin(self, dump: Dump | None = None, threads: int = 0) -> AbstractContextManager[Compilation]:
+    def begin(
+        self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
+    ) -> AbstractContextManager[Compilation]:
         """Compile a program, in so many threads, the caller's among them, or 0 for one a processor.
 
+        store: has code of linked modules, and gets what is compiled.
         Where the context is left before it is finished, nothing of it stays.
         """
         ...

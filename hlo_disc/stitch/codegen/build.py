@@ -17,7 +17,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
-from hlo_disc.kernel_ops import CHECKED, UNPREDICTABLE, KernelName
+from hlo_disc.kernel_ops import CHECKED, KERNELS, UNPREDICTABLE, KernelName
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 from hlo_disc.stitch.codegen.lanes import Lanes, SimdLanes
 from hlo_disc.stitch.codegen.values.val import ForLoop, OpenScope, Scalar, Val, signed
@@ -465,7 +465,7 @@ class Builder:
         one = self.index(1).v
         fast = arith.IndexCastOp(self.i32, self.index(fast_bytes).v).result
         gpu.LaunchFuncOp(
-            ["kernels", kernel],
+            [KERNELS, kernel],
             (self.index(grid).v, one, one),
             (threads, one, one),
             values,

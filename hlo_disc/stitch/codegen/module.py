@@ -7,6 +7,7 @@ module, which declares the kernels that they launch. What is inside of a functio
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from hlo_disc import mlir
 from hlo_disc.device import Team
 from hlo_disc.errors import CompileError
-from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, REGISTERS
+from hlo_disc.kernel_ops import CALLS_ONLY, KERNELS, LINKED, OFTEN, REGISTERS
 from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.threads import ThreadLanes
@@ -25,22 +26,19 @@ class ModuleBuilder:
     """Builds a module of kernels, or one of host functions. `builder` builds the function that is open.
 
     library: the calls of library functions and their numbers. largest_index: of the constants, without signs.
-    excess_precision: see `Options`. program: the names of device functions that all modules of a program have between
-    them, which each adds to; None where a module has all that it calls.
+    excess_precision: see `Options`. program: the device functions that a program has in modules of their own, by their
+    keys, to which this one adds; None where a module has all that it calls. linked: the modules that were added.
     """
 
     def __init__(self, excess_precision: bool = False, program: dict[tuple[Hashable, ...], str] | None = None) -> None:
         self.excess_precision = excess_precision
-        self._linked = program is not None
-        self._functions = {} if program is None else program
+        self.linked: list[ir.Module] = []
+        self._program = program
         self._context = mlir.context()
         self._context.__enter__()
         self._unknown = ir.Location.unknown()
         self._unknown.__enter__()
-        self._module = ir.Module.create()
-        self._module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
-        with ir.InsertionPoint(self._module.body):
-            self._kernels = gpu.GPUModuleOp("kernels").regions[0].blocks.append()
+        self._module, self._kernels = _empty_module()
         noalias, readonly = {"llvm.noalias": ir.UnitAttr.get()}, {"llvm.readonly": ir.UnitAttr.get()}
         self._access = {"r": noalias | readonly, "w": noalias, "": {}}
         self.library: dict[Any, int] = {}
@@ -57,6 +55,11 @@ class ModuleBuilder:
         return self._module
 
     # Kernels and device functions.
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether there is anything in the module of kernels."""
+        return len(self._kernels.operations) > 0
 
     @contextmanager
     def kernel(
@@ -101,20 +104,47 @@ class ModuleBuilder:
     ) -> Callable[..., None]:
         """A device function, made once for all who ask with an equal key; returns what calls it.
 
-        Outlined, its loops have all registers. `body` is called with its arguments; its name gets a number.
+        Outlined, its loops have all registers. `body` is called with its arguments. Its name gets a number. In a module
+        of its own, it gets a digest of its content, so that programs can share its code.
         """
-        if key not in self._shared:
-            made = key in self._functions
-            name = self._functions.setdefault(key, f"{name}{len(self._functions)}")
-            with ir.InsertionPoint(self._kernels):
-                op = func.FuncOp(name, (list(args), []), visibility="private")
-            LINKED.set(op, self._linked)
-            if not made:
-                with self.builder.function(op.add_entry_block()) as values:
-                    body(*values)
-                    self.builder.return_()
-            self._shared[key] = functools.partial(self.builder.call, name)
+        if key in self._shared:
+            return self._shared[key]
+        if self._program is None:
+            name = f"{name}{len(self._shared)}"
+            self._define(self._device_function(name, args), body)
+        else:
+            if key not in self._program:
+                self._program[key] = self._in_module_of_its_own(name, args, body)
+            name = self._program[key]
+            LINKED.set(self._device_function(name, args), True)
+        self._shared[key] = functools.partial(self.builder.call, name)
         return self._shared[key]
+
+    def _in_module_of_its_own(self, name: str, args: Sequence[ir.Type], body: Callable[..., None]) -> str:
+        """Add a module with a device function; returns the function's name."""
+        outer, self._shared = (self._kernels, self._shared), {}
+        module, self._kernels = _empty_module()
+        try:
+            op = self._device_function(name, args)
+            LINKED.set(op, True)
+            self._define(op, body)
+        finally:
+            self._kernels, self._shared = outer
+        name = f"{name}_{hashlib.sha256(mlir.identity(module)).hexdigest()[:16]}"
+        op.attributes["sym_name"] = ir.StringAttr.get(name)
+        assert self._program is not None
+        if name not in self._program.values():  # two keys may have one content
+            self.linked.append(module)
+        return name
+
+    def _device_function(self, name: str, args: Sequence[ir.Type]) -> func.FuncOp:
+        with ir.InsertionPoint(self._kernels):
+            return func.FuncOp(name, (list(args), []), visibility="private")
+
+    def _define(self, op: func.FuncOp, body: Callable[..., None]) -> None:
+        with self.builder.function(op.add_entry_block()) as values:
+            body(*values)
+            self.builder.return_()
 
     # Host functions.
 
@@ -123,9 +153,7 @@ class ModuleBuilder:
         types = tuple(args)
         if name not in self._launched:
             self._launched[name] = types
-            with ir.InsertionPoint(self._kernels):
-                op = func.FuncOp(name, (list(args), []), visibility="private")
-            op.attributes["gpu.kernel"] = ir.UnitAttr.get()
+            self._device_function(name, args).attributes["gpu.kernel"] = ir.UnitAttr.get()
         elif self._launched[name] != types:
             raise CompileError(f"the kernel {name} is launched with {types}, and before with {self._launched[name]}")
 
@@ -167,3 +195,11 @@ class ModuleBuilder:
     ) -> func.FuncOp:
         with ir.InsertionPoint(self._module.body):
             return func.FuncOp(name, (list(args), list(results)), visibility=visibility)
+
+
+def _empty_module() -> tuple[ir.Module, ir.Block]:
+    """A module, and where its kernels will be."""
+    module = ir.Module.create()
+    module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+    with ir.InsertionPoint(module.body):
+        return module, gpu.GPUModuleOp(KERNELS).regions[0].blocks.append()

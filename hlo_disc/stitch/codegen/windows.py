@@ -109,7 +109,7 @@ class _Window(_Walk):
         raise NotImplementedError
 
     def run(self) -> State:
-        """The combined window. Of what most windows are it is asked once: whether all of it is inside."""
+        """Return the combined window. One condition asks whether all of it is inside, as most windows are."""
         start = self.start()
 
         def walk() -> State:
@@ -129,8 +129,10 @@ class _Window(_Walk):
         return self.b.if_(inside, all_inside, walk, like=start)
 
     def _asked_once(self) -> list[int]:
-        """The axis of the lanes, and of a window that is written out all others: between clipped loops and none there
-        is a fifth of the time of a small pool.
+        """The axes that one condition covers: that of the lanes, and of a window that is unrolled all others.
+
+        Loops with clipped ends cost a small pool a fifth of its time. Threads of a GPU keep them, for the unrolled
+        window needs more registers.
         """
         attrs = self.op.attrs
         bases = attrs["base_dilations"] if "base_dilations" in attrs else (1,) * len(self.shape)
@@ -139,7 +141,8 @@ class _Window(_Walk):
         if len(along) > 1 or any(bases[a] > 1 for a in along):
             return []
         sizes = [self.body.sizes(attrs["window"][a]) for a in self.moving]
-        small = all(isinstance(n, int) for n in sizes) and math.prod(map(int, sizes)) <= UNROLLED
+        known = [n for n in sizes if isinstance(n, int)]
+        small = len(known) == len(sizes) and math.prod(known) <= UNROLLED and self.b.lanes is self.b.simd
         one = [a for a, n in lanes.items() if n is None and bases[a] == 1]
         return [*along, *(one if small and len(along) + len(one) == len(lanes) else ())]
 

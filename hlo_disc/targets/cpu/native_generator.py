@@ -4,14 +4,15 @@ Stages: verify, canonicalize and cse (MLIR); translate; parse and verify (LLVM);
 vectorise and unroll themselves; code generation. llvmlite's LLVM aborts the process on a malformed module, so both
 verifiers always run, and what they find is a CompileError.
 
-Each module of kernels is one of LLVM's, whose stages run in threads while Python builds the next. How kernels are
-divided depends on the program alone, so that its code is the same on any machine. A program of a single module of
-kernels is compiled together with its host functions: it has nothing to divide.
+Each kernel and each device function is a module that says nothing of its program, so a store can keep its code for
+other programs. Modules are compiled in batches by threads while Python builds the next ones. In a batch each module has
+a section, by which its code is taken out for the store. Symbols get the program's names when objects are joined.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -19,17 +20,21 @@ from typing import ClassVar, NamedTuple
 
 from llvmlite.binding import TargetMachine, create_context
 
+from hlo_disc import mlir
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
-from hlo_disc.targets.cpu.objects import joined
+from hlo_disc.targets.cpu.objects import Part, joined, picked
 from hlo_disc.targets.machine import Machine
-from hlo_disc.targets.target import Dump
-from hlo_disc.targets.translate.module import canonicalize, check_launched, translate
+from hlo_disc.targets.target import Dump, Store
+from hlo_disc.targets.translate.module import Unit, canonicalize, check_launched, section_name, translate
 from hlo_disc.targets.workers import Workers, workers
 
-# Kernels of a module: with fewer, what every module costs shows; with more, processors wait for the last one.
-_BATCH = 8
+# How many kernels are compiled together. With fewer, the fixed cost of an LLVM module shows; with more, processors wait
+# for the last batch.
+_BATCH = 12
+# How many digits of a kernel's key are in its symbols until the objects are joined.
+_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -63,20 +68,27 @@ class NativeGenerator:
         with self._machine() as machine:
             return str(machine.target_data)
 
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """A digest of the machine that code is made for."""
+        return hashlib.sha256(repr(self).encode()).digest()
+
     @property
     def batch(self) -> int:
-        return _BATCH
+        return 1
 
     @property
     def linked(self) -> bool:
-        """Functions that loops are outlined to are compiled once a program."""
+        """Functions that loops are outlined to are compiled once."""
         return True
 
     @contextmanager
-    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[NativeCompilation]:
+    def begin(
+        self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
+    ) -> Iterator[NativeCompilation]:
         """`dump(stage, text)` receives the IR after each stage: "mlir", "ll", "opt.ll" and "asm"."""
         with workers(threads) as made:
-            yield NativeCompilation(self, dump, made)
+            yield NativeCompilation(self, dump, made, store)
 
     def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
         """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
@@ -101,49 +113,90 @@ class _Code(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Module:
+    """A module of the program. key: its key in the store."""
+
+    module: ir.Module
+    unit: Unit
+    key: bytes
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        return {self.unit.symbols: self.unit.linked}
+
+
+@dataclass(frozen=True)
 class NativeCompilation:
     """Implements `hlo_disc.targets.target.Compilation`; host functions may be in modules of kernels, too.
 
-    modules: all so far, of which the last one waits, for it may be the only one.
+    modules: all so far. found: code from the store. waiting: modules of the next batch. batches: those that the workers
+    have, in the order of their results.
     """
 
     generator: NativeGenerator
     dump: Dump | None
     workers: Workers[_Code]
-    modules: list[ir.Module] = field(default_factory=list)
+    store: Store | None
+    modules: list[_Module] = field(default_factory=list)
+    found: list[Part] = field(default_factory=list)
+    waiting: list[_Module] = field(default_factory=list)
+    batches: list[list[_Module]] = field(default_factory=list)
 
-    def add(self, module: ir.Module) -> None:
-        """Kernels, whose code is made by threads."""
-        if self.modules:
-            self._begin(self.modules[-1])
-        self.modules.append(module)
+    def add(self, module: ir.Module, prefix: str = "") -> None:
+        """Kernels, whose code the store has, or threads make, a batch at a time."""
+        key = self._key(module) if self.store else b""
+        unit = Unit(key.hex()[:_DIGITS] or str(len(self.modules)), prefix)
+        added = _Module(module, unit, key)
+        self.modules.append(added)
+        if self.store and (code := self.store.find(key)) is not None:
+            self.found.append(Part(code, added.renamed))
+            return
+        if len(self.waiting) == _BATCH or any(added.unit.section == x.unit.section for x in self.waiting):
+            self._begin()
+        self.waiting.append(added)
 
     def finish(self, *host: ir.Module) -> bytes:
         """A position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
-        rest = [*self.modules, *host]
-        if len(self.modules) > 1:
-            self._begin(self.modules[-1])
-            rest = list(host)
-        text, stages = self._translated(rest)
-        check_launched([*self.modules, *host])
-        last = self._code(text, stages)  # before this thread helps others: it is mostly the longest one
-        codes = [*self.workers.results(), last]
+        check_launched([*(x.module for x in self.modules), *host], [x.unit.prefix for x in self.modules])
+        if self.batches and self.waiting:
+            self._begin()
+        last = list(self.waiting)  # a program of few kernels is one module of LLVM's: it has nothing to divide
+        text, stages = self._translated(last, host)
+        made = self._code(last, text, stages)  # before this thread helps others: it is mostly the longest one
+        codes = [*self.workers.results(), made]
         if self.dump:
             for stage in stages:
                 self.dump(stage, "\n".join(code.stages[stage] for code in codes))
-        return joined([code.object for code in codes])
+        parts = [
+            Part(code.object, {before: after for x in batch for before, after in x.renamed.items()})
+            for batch, code in zip([*self.batches, last], codes, strict=True)
+        ]
+        return joined([*self.found, *parts])
 
-    def _begin(self, module: ir.Module) -> None:
-        self.workers.add(functools.partial(self._code, *self._translated([module])))
+    def _begin(self) -> None:
+        """Let threads make the code of what waits."""
+        batch = list(self.waiting)
+        self.waiting.clear()
+        self.batches.append(batch)
+        self.workers.add(functools.partial(self._code, batch, *self._translated(batch)))
 
-    def _translated(self, modules: Sequence[ir.Module]) -> tuple[str, dict[str, str]]:
+    def _key(self, module: ir.Module) -> bytes:
+        return hashlib.sha256(mlir.identity(module) + self.generator.digest).digest()
+
+    def _translated(self, batch: Sequence[_Module], host: Sequence[ir.Module] = ()) -> tuple[str, dict[str, str]]:
+        modules = [*(x.module for x in batch), *host]
         canonicalize(modules)
         shown = {"mlir": "\n".join(map(str, modules))} if self.dump else {}
-        text = translate(modules, self.generator.machine)
+        text = translate(modules, self.generator.machine, [x.unit for x in batch])
         return text, {**shown, "ll": text}
 
-    def _code(self, text: str, stages: dict[str, str]) -> _Code:
-        return _Code(self.generator.compile_llvm(text, stages.__setitem__ if self.dump else None), stages)
+    def _code(self, batch: Sequence[_Module], text: str, stages: dict[str, str]) -> _Code:
+        code = self.generator.compile_llvm(text, stages.__setitem__ if self.dump else None)
+        if self.store:
+            keys = {section_name(x.unit.section): x.key for x in batch}
+            for section, kept in picked(code, list(keys)).items():
+                self.store.keep(keys[section], kept)
+        return _Code(code, stages)

@@ -1,13 +1,15 @@
-"""Relocatable ELF objects, as LLVM writes them, joined to one: sections side by side, with one table of symbols.
+"""Relocatable ELF objects, as LLVM writes them: several joined to one, and parts of one as objects of their own.
 
-So whoever links or keeps object code sees no difference between a program of one module and one of many.
+Sections lie side by side, with one table of symbols. So the linker sees no difference between a program of one module
+and a program of many.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,27 +28,72 @@ _SYMBOL = np.dtype(
 _RELOCATION = np.dtype([("at", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 # Types of sections.
 _NONE, _SYMBOLS, _STRINGS, _RELOCATIONS, _NO_BITS = 0, 2, 3, 4, 8
+# The flag of sections that are loaded.
+_ALLOCATED = 2
 # Numbers of sections from here on say something else of a symbol.
 _NO_SECTION = 0xFF00
 
 
-@dataclass(frozen=True)
-class _Part:
-    """An object. names: of sections and symbols, which LLVM has in one table. own: symbols that only it knows."""
+class Part(NamedTuple):
+    """An object to join. renamed: of symbols that it defines, what their names begin with, and what instead."""
 
+    object: bytes
+    renamed: Mapping[str, str] = {}
+
+
+@dataclass
+class _Sections:
+    """An object. head: the part of its header that says which machine it is for. names: of sections and symbols, which
+    LLVM has in one table. own: symbols that only it knows.
+    """
+
+    head: tuple[bytes, bytes, int]
     sections: np.ndarray
     contents: list[bytes]
     symbols: np.ndarray
     names: bytes
     own: int
 
+    def name(self, start: int) -> bytes:
+        """The name at a place of the table."""
+        return self.names[start : self.names.index(b"\0", start)]
 
-def joined(objects: Sequence[bytes]) -> bytes:
+    def relocations(self, section: int) -> np.ndarray:
+        """What a section of relocations has."""
+        return np.frombuffer(self.contents[section], _RELOCATION)
+
+
+def joined(parts: Sequence[Part]) -> bytes:
     """One object with all that several have. Raises CompileError for a function that two of them define for others."""
-    if len(objects) == 1:
-        return objects[0]
-    parts = [_part(object_) for object_ in objects]
-    # Sections that are replaced stay as ones of no type, so that all numbers of sections only move.
+    return _written([_loaded(part) for part in parts])
+
+
+def picked(object_: bytes, names: Sequence[str]) -> dict[str, bytes]:
+    """Return an object for each named section: the section and all that it refers to.
+
+    Functions that the object exports are left out. They are references to other objects then.
+    """
+    whole = _sections(object_)
+    by_name = {whole.name(int(s["name"])).decode(): k for k, s in enumerate(whole.sections)}
+    of_section = {int(s["info"]): k for k, s in enumerate(whole.sections) if s["type"] == _RELOCATIONS}
+    found = {}
+    for name in names:
+        keep, waiting = {0}, [by_name[name]]
+        while waiting:
+            section = waiting.pop()
+            if section in keep:
+                continue
+            keep.add(section)
+            if (table := of_section.get(section)) is not None:
+                keep.add(table)
+                symbols = whole.relocations(table)["symbol"]
+                targets = whole.symbols["section"][symbols[symbols < whole.own]]
+                waiting += [k for k in set(targets.tolist()) if 0 < k < _NO_SECTION]
+        found[name] = _written([_only(whole, sorted(keep))])
+    return found
+
+
+def _written(parts: Sequence[_Sections]) -> bytes:
     sections = [np.zeros(1, _SECTION)]
     tables = 1 + sum(len(part.sections) for part in parts)
     out, names = bytearray(_HEADER.size), bytearray()
@@ -55,9 +102,6 @@ def joined(objects: Sequence[bytes]) -> bytes:
     for part, number in zip(parts, numbers, strict=True):
         for k, content in enumerate(part.contents):
             section = part.sections[k]
-            if section["type"] in (_NONE, _SYMBOLS, _STRINGS):
-                part.sections[k] = 0
-                continue
             section["name"] += len(names)
             if section["type"] == _RELOCATIONS:
                 relocations = np.frombuffer(content, _RELOCATION).copy()
@@ -73,22 +117,82 @@ def joined(objects: Sequence[bytes]) -> bytes:
     at = _place(out, symbols.tobytes(), 8)
     table[0] = (0, _SYMBOLS, 0, 0, at, symbols.nbytes, tables + 1, own, 8, _SYMBOL.itemsize)
     table[1] = (0, _STRINGS, 0, 0, _place(out, names, 1), len(names), 0, 0, 1, 0)
-    head, _, flags, sizes, *_ = _HEADER.unpack_from(objects[0])
+    if tables + 2 >= _NO_SECTION:
+        raise CompileError(
+            f"the program has {tables + 2} sections of code, of which an object may have {_NO_SECTION - 1}"
+        )
     at = _place(out, np.concatenate([*sections, table]).tobytes(), 8)
+    head, flags, sizes = parts[0].head
     _HEADER.pack_into(out, 0, head, at, flags, sizes, tables + 2, tables + 1)
     return bytes(out)
 
 
-def _part(object_: bytes) -> _Part:
-    _, at, _, _, count, names = _HEADER.unpack_from(object_)
+def _loaded(part: Part) -> _Sections:
+    """Return the sections of an object that a linker needs, with symbols renamed."""
+    found = _sections(part.object)
+    types, is_code = found.sections["type"], found.sections["flags"] & _ALLOCATED > 0
+    # An empty section that is no code says something to linkers: that the stack need not be executable.
+    needed = (types != _NONE) & (types != _SYMBOLS) & (types != _STRINGS) & ((found.sections["size"] > 0) | ~is_code)
+    kept = _only(found, [0, *np.flatnonzero(needed)])
+    renamed = [(before.encode(), after.encode()) for before, after in part.renamed.items() if before != after]
+    names = bytearray(kept.names)
+    for k in np.flatnonzero(kept.symbols["section"]) if renamed else ():
+        name = kept.name(int(kept.symbols["name"][k]))
+        for before, after in renamed:
+            if name.startswith(before):
+                kept.symbols["name"][k] = len(names)
+                names += after + name.removeprefix(before) + b"\0"
+    kept.names = bytes(names)
+    return kept
+
+
+def _sections(object_: bytes) -> _Sections:
+    head, at, flags, sizes, count, names = _HEADER.unpack_from(object_)
     sections = np.frombuffer(object_, _SECTION, count, at).copy()
     contents = [b"" if s["type"] == _NO_BITS else object_[s["at"] : s["at"] + s["size"]] for s in sections]
     (table,) = np.flatnonzero(sections["type"] == _SYMBOLS)
     symbols = np.frombuffer(contents[table], _SYMBOL).copy()
-    return _Part(sections, contents, symbols, contents[names], int(sections["info"][table]))
+    return _Sections((head, flags, sizes), sections, contents, symbols, contents[names], int(sections["info"][table]))
 
 
-def _symbols(parts: Sequence[_Part]) -> tuple[np.ndarray, list[np.ndarray]]:
+def _only(whole: _Sections, keep: Sequence[int]) -> _Sections:
+    """An object of some sections, the first of which is none, with the symbols that they define or refer to.
+
+    Symbols of sections that it lacks are those of other objects.
+    """
+    number = np.zeros(len(whole.sections), np.uint32)
+    number[keep] = np.arange(len(keep))
+    kept, contents = whole.sections[keep], [whole.contents[k] for k in keep]
+    symbols = whole.symbols
+    defined = (symbols["section"] > 0) & (symbols["section"] < _NO_SECTION)
+    needed = defined & (number[np.where(defined, symbols["section"], 0)] > 0)
+    needed[0] = True
+    for k in keep:
+        if whole.sections[k]["type"] == _RELOCATIONS:
+            needed[whole.relocations(k)["symbol"]] = True
+    numbers = np.cumsum(needed, dtype=np.uint32) - 1
+    for i, k in enumerate(keep):
+        if whole.sections[k]["type"] == _RELOCATIONS:
+            relocations = whole.relocations(k).copy()
+            relocations["symbol"] = numbers[relocations["symbol"]]
+            contents[i] = relocations.tobytes()
+            kept[i]["info"] = number[kept[i]["info"]]
+    left = symbols[needed]
+    inside = (left["section"] > 0) & (left["section"] < _NO_SECTION)
+    left["section"][inside] = number[left["section"][inside]]
+    outside = inside & (left["section"] == 0)
+    left["value"][outside] = left["size"][outside] = 0
+    names, starts = bytearray(b"\0"), {}
+    for table in (kept, left):
+        for i, start in enumerate(table["name"].tolist()):
+            if start not in starts:
+                starts[start] = len(names) if start else 0
+                names += whole.name(start) + b"\0" if start else b""
+            table["name"][i] = starts[start]
+    return _Sections(whole.head, kept, contents, left, bytes(names), int(needed[: whole.own].sum()))
+
+
+def _symbols(parts: Sequence[_Sections]) -> tuple[np.ndarray, list[np.ndarray]]:
     """All symbols, those first that one part alone knows; and of each part the new numbers of its own."""
     own = [part.symbols[: part.own] for part in parts]
     shared: list[np.ndarray] = []
@@ -101,8 +205,7 @@ def _symbols(parts: Sequence[_Part]) -> tuple[np.ndarray, list[np.ndarray]]:
         number = np.arange(before, before + len(symbols))
         for k in range(part.own, len(symbols)):
             symbol = symbols[k : k + 1]
-            start = int(symbol["name"][0])
-            name = part.names[start : part.names.index(b"\0", start)]
+            name = part.name(int(symbol["name"][0]))
             place = known.setdefault(name, len(known))
             number[k] = count + place
             if place == len(shared):

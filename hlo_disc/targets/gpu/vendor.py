@@ -22,7 +22,7 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.gpu import kernel_notes
 from hlo_disc.targets.machine import Machine
-from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
+from hlo_disc.targets.target import Dump, HostGenerator, Library, Store, Target
 from hlo_disc.targets.translate.module import canonicalize, translate
 from hlo_disc.targets.workers import Workers, workers
 
@@ -109,7 +109,7 @@ class GpuGenerator:
         return False
 
     @contextmanager
-    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[GpuCompilation]:
+    def begin(self, dump: Dump | None = None, threads: int = 0, store: Store | None = None) -> Iterator[GpuCompilation]:
         """Threads make the code of kernels while others are built, which takes as long."""
         with workers(threads) as made, workers(threads) as assembled:
             yield GpuCompilation(self, dump, made, assembled)
@@ -129,7 +129,7 @@ class GpuCompilation:
     assemblers: Workers[Module]
     listing: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, module: ir.Module) -> None:
+    def add(self, module: ir.Module, prefix: str = "") -> None:
         """Kernels, whose code is made by threads."""
         g = self.generator
         canonicalize([module])

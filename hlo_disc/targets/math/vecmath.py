@@ -94,17 +94,23 @@ class Definitions:
     declarations: dict[str, str] = field(default_factory=dict)
 
 
-def define(wanted: Mapping[str, tuple[str, Type]], machine: Machine) -> Definitions:
-    """Define each of `wanted`: LLVM function name -> (math function, type of its arguments and result)."""
+def define(
+    wanted: Mapping[str, tuple[str, Type]], machine: Machine, section: Callable[[str], str] | None = None
+) -> Definitions:
+    """Define each of `wanted`: LLVM function name -> (math function, type of its arguments and result).
+
+    section: of a function, by its name; None where all code is in one.
+    """
     out = Definitions()
     for name, (function, type_) in wanted.items():
         if function not in _IN_F32:
             raise Untranslatable(f"no vector math function {function}")
-        out.functions.append(_define(name, function, type_, machine, out.declarations))
+        place = f' section "{section(name)}"' if section else ""
+        out.functions.append(_define(name, function, type_, machine, place, out.declarations))
     return out
 
 
-def _define(name: str, function: str, type_: Type, machine: Machine, declarations: dict[str, str]) -> str:
+def _define(name: str, function: str, type_: Type, machine: Machine, section: str, declarations: dict[str, str]) -> str:
     code = Code(type_.lanes, machine)
     names = "xy" if function in _BINARY else "x"
     scalar = type_.element or type_
@@ -117,7 +123,7 @@ def _define(name: str, function: str, type_: Type, machine: Machine, declaration
     inlined = function in _INLINED and not (scalar is F64 and function in _LONG_IN_F64)
     placement = "alwaysinline" if inlined else machine.outlined
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
-    head = f"define internal {type_.text} @{name}({parameters}) {machine.attributes} {placement} {{"
+    head = f"define internal {type_.text} @{name}({parameters}) {machine.attributes} {placement}{section} {{"
     return "\n".join([head, *code.lines, f"  ret {type_.text} {result.text}", "}"])
 
 

@@ -25,9 +25,15 @@ Extensions = dict[type[Extension], Callable[["FunctionBody", ir.Operation, Any],
 
 
 class ModuleBody:
-    """The state that the functions of one LLVM module share. defined: the functions that launches may name."""
+    """The state that the functions of one LLVM module share.
 
-    def __init__(self, machine: Machine, handlers: Mapping[str, Handler], narrow: int = 0):
+    defined: functions that others may name. in_sections: whether functions have sections of their own; section:
+    the words that say it of the functions that are being defined.
+    """
+
+    def __init__(self, machine: Machine, handlers: Mapping[str, Handler], narrow: int = 0, in_sections: bool = False):
+        self.in_sections = in_sections
+        self.section = ""
         self.machine = machine
         self.handlers = handlers
         self.type = TypeCache(narrow)

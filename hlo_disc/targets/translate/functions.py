@@ -64,7 +64,9 @@ def parameters(op: ir.Operation, types: list[Type]) -> list[str]:
 
 
 def define(module: ModuleBody, head: str, body: FunctionBody, attributes: str = "") -> None:
-    module.functions.append(f"define {head} {module.machine.attributes}{attributes} {{\n{body.text()}\n}}")
+    module.functions.append(
+        f"define {head} {module.machine.attributes}{attributes}{module.section} {{\n{body.text()}\n}}"
+    )
 
 
 def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
@@ -156,6 +158,7 @@ def _function(
         body[argument] = f"%a{k}"
     body.region(block)
     define(module, f"{linkage}{result} @{name}({', '.join(parameters(op, types))})", body, attributes)
+    module.defined.add(name)
 
 
 def _record(types: list[Type]) -> str:

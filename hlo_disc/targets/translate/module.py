@@ -7,11 +7,13 @@ functions. By that name other modules of the program find kernels, and the devic
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
-from hlo_disc.kernel_ops import LINKED, NARROW, extension
+from hlo_disc.kernel_ops import KERNELS, LINKED, NARROW, extension
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.math import vecmath
@@ -50,15 +52,43 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
         raise CompileError(f"the generated MLIR does not verify: {error}") from None
 
 
-def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
-    """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated."""
+class Unit(NamedTuple):
+    """How a module of kernels is named, when one LLVM module is made of several.
+
+    section: the section of its code; its kernels' symbols have it too, until objects are joined.
+    prefix: the program's names of the kernels are this and the module's names.
+    """
+
+    section: str
+    prefix: str = ""
+
+    @property
+    def symbols(self) -> str:
+        """The beginning of its kernels' symbols in the object."""
+        return f"{KERNELS}.{self.section}."
+
+    @property
+    def linked(self) -> str:
+        """The beginning of its kernels' symbols in the program."""
+        return f"{KERNELS}.{self.prefix}"
+
+
+def translate(modules: Sequence[ir.Module], machine: Machine, units: Sequence[Unit] = ()) -> str:
+    """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated.
+
+    units: of the first modules. With any, functions of vector math have sections, too.
+    """
     narrow = max((NARROW.of(module.operation) for module in modules), default=0)
-    out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS, narrow)
+    out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS, narrow, bool(units))
     top = [view.operation for module in modules for view in module.body.operations]
     host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
-    for op in top:
-        if op.name == "gpu.module":
-            host |= _gpu_module(out, op)
+    declared: dict[str, str] = {}
+    for module, unit in zip(modules, itertools.chain(units, itertools.repeat(None)), strict=False):
+        for op in (view.operation for view in module.body.operations):
+            if op.name == "gpu.module":
+                declared |= _declared_kernels(out, op)
+                host |= _gpu_module(out, op, unit)
+    host = declared | host
     for op in top:
         if op.name == "func.func":
             _at(op, functions.host_function, out, op, host[functions.name_of(op)], host)
@@ -67,11 +97,19 @@ def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
     return _text(out)
 
 
-def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
+def _declared_kernels(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
+    """The kernels that a `gpu.module` declares, by the name that a launch uses."""
+    prefix = functions.name_of(op)
+    inner = (view.operation for view in op.regions[0].blocks[0].operations)
+    names = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
+    return {f"{prefix}::{x}": functions.symbol(x if out.machine.launches else f"{prefix}.{x}") for x in names}
+
+
+def _gpu_module(out: ModuleBody, op: ir.Operation, unit: Unit | None) -> dict[str, str]:
     """Define the functions of a `gpu.module`; returns its kernels by the name that a launch uses."""
     machine, prefix = out.machine, functions.name_of(op)
+    out.section = f' section "{section_name(unit.section)}"' if unit else ""
     inner = [view.operation for view in op.regions[0].blocks[0].operations]
-    launched = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
     for memory_op in (op for op in inner if op.name == "memref.global"):
         threads.shared_memory(out, memory_op)
     inner = [op for op in inner if not _is_declared_kernel(op) and op.name != "memref.global"]
@@ -82,10 +120,10 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
         name = functions.name_of(function)
         external = function.name == "func.func" and not function.regions[0].blocks and not LINKED.of(function)
         alone = external or machine.threads is not None  # then there are no host functions beside it
-        symbols[name] = functions.symbol(name if alone else f"{prefix}.{name}")
-    kernels = {
-        f"{prefix}::{name}": functions.symbol(name if machine.launches else f"{prefix}.{name}") for name in launched
-    }
+        is_kernel = function.name == "gpu.func"
+        own = unit.symbols if unit and is_kernel else f"{prefix}."
+        symbols[name] = functions.symbol(name if alone else own + name)
+    kernels = {}
     for function in inner:
         name = functions.name_of(function)
         is_kernel = function.name == "gpu.func"
@@ -94,16 +132,30 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
             define = threads.kernel if machine.threads else functions.kernel
         _at(function, define, out, function, symbols[name], symbols)
         if is_kernel:
-            kernels[f"{prefix}::{name}"] = symbols[name]
+            kernels[f"{prefix}::{unit.prefix if unit else ''}{name}"] = symbols[name]
+    out.section = ""
     return kernels
 
 
-def check_launched(modules: Sequence[ir.Module]) -> None:
-    """Raise CompileError for a kernel that no module has, or not with the arguments that its declaration says."""
-    top = [view.operation for module in modules for view in module.body.operations]
-    inner = [view.operation for op in top if op.name == "gpu.module" for view in op.regions[0].blocks[0].operations]
-    types = {functions.name_of(op): op.attributes["function_type"] for op in inner if op.name == "gpu.func"}
-    for op in filter(_is_declared_kernel, inner):
+def section_name(name: str) -> str:
+    """The section of code that is kept by itself."""
+    return f".text.{name}"
+
+
+def check_launched(modules: Sequence[ir.Module], prefixes: Sequence[str] = ()) -> None:
+    """Raise CompileError for a kernel that no module has, or not with the arguments that its declaration says.
+
+    prefixes: what declarations put before the names of the first modules' kernels.
+    """
+    inner = [
+        (prefix, view.operation)
+        for module, prefix in zip(modules, itertools.chain(prefixes, itertools.repeat("")), strict=False)
+        for op in module.body.operations
+        if op.operation.name == "gpu.module"
+        for view in op.operation.regions[0].blocks[0].operations
+    ]
+    types = {p + functions.name_of(op): op.attributes["function_type"] for p, op in inner if op.name == "gpu.func"}
+    for op in (op for _, op in inner if _is_declared_kernel(op)):
         name, declared = functions.name_of(op), op.attributes["function_type"]
         if name not in types:
             raise CompileError(f"the kernel @{name} is declared as {declared}, but no module has it")
@@ -123,13 +175,9 @@ def _at(op: ir.Operation, define: Callable[..., None], *arguments: object) -> No
 
 
 def _text(out: ModuleBody) -> str:
-    math = vecmath.define(out.math, out.machine)
+    math = vecmath.define(out.math, out.machine, section_name if out.in_sections else None)
     for name, line in math.declarations.items():
         out.declarations.setdefault(name, line)
     head = [f'target triple = "{out.machine.triple}"', f'target datalayout = "{out.machine.layout}"']
-    return (
-        "\n".join(
-            [*head, *out.declarations.values(), *math.functions, *out.functions, out.machine.metadata, *out.loops]
-        )
-        + "\n"
-    )
+    declared = [line for name, line in out.declarations.items() if name not in out.defined]
+    return "\n".join([*head, *declared, *math.functions, *out.functions, out.machine.metadata, *out.loops]) + "\n"

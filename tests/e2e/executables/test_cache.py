@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import hlo_disc
-from hlo_disc import cache
+from hlo_disc.cache import directory, programs
 from hlo_disc.cli import main
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -27,7 +27,7 @@ PROGRAM = """
 import sys
 import numpy as np
 import hlo_disc
-from hlo_disc import cache
+from hlo_disc.cache import programs
 exec(sys.argv[2])
 made = hlo_disc.compile(lambda x: x @ x.T + 1, "f32[n, m]", cache=sys.argv[1])
 result = made(np.arange(6, dtype=np.float32).reshape(3, 2))
@@ -61,12 +61,17 @@ def was_found(executable) -> bool:
 
 
 def files(place: Path) -> list[Path]:
-    return sorted(place.iterdir()) if place.exists() else []
+    """All but kernels."""
+    return sorted(x for x in place.iterdir() if directory.KERNEL not in x.name) if place.exists() else []
+
+
+def kernel_files(place: Path) -> list[Path]:
+    return sorted(x for x in place.iterdir() if directory.KERNEL in x.name)
 
 
 @pytest.fixture(autouse=True)
 def told_once():
-    cache._told.clear()
+    directory._told.clear()
 
 
 # ---------------------------------------------------------------------------------------------- hits and misses
@@ -207,37 +212,37 @@ def test_settings_of_calls_make_no_other_program(tmp_path):
     assert was_found(compiled(tmp_path, threads=1, packed_bytes=0, verify=False))
 
 
-@pytest.mark.parametrize("what", ["_package", "_versions"])
+@pytest.mark.parametrize("what", ["package", "versions"])
 def test_another_hlo_disc_compiles_anew(tmp_path, monkeypatch, what):
     compiled(tmp_path)
-    monkeypatch.setattr(cache, what, lambda: "another")
+    monkeypatch.setattr(programs, what, lambda *_: "another")
     assert not was_found(compiled(tmp_path))
 
 
 def test_a_built_package_is_known_by_its_contents(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
-    module, native, build = tmp_path / "sub" / "module.py", tmp_path / "_ral.so", tmp_path / cache.BUILD
+    module, native, build = tmp_path / "sub" / "module.py", tmp_path / "_ral.so", tmp_path / directory.BUILD
     for file in (module, native):
         file.write_text("one")
     build.write_text("contents")
-    built = cache._files(tmp_path, native)
+    built = directory._files(tmp_path, native)
     os.utime(module, (1, 1))
     native.touch()
-    assert cache._files(tmp_path, native) == built
+    assert directory._files(tmp_path, native) == built
     build.write_text("others")
-    assert cache._files(tmp_path, native) != built
+    assert directory._files(tmp_path, native) != built
     build.unlink()
     for file in (module, native):  # nothing was built here: a file that was touched may be another one
-        before = cache._files(tmp_path, native)
+        before = directory._files(tmp_path, native)
         os.utime(file, (2, 2))
-        assert cache._files(tmp_path, native) != before
-    one = cache._package.__wrapped__()
+        assert directory._files(tmp_path, native) != before
+    one = directory.package.__wrapped__()
     monkeypatch.setattr(hlo_disc, "__version__", "0.0.0")
-    assert cache._package.__wrapped__() != one
+    assert directory.package.__wrapped__() != one
 
 
 def test_a_build_leaves_a_digest():
-    digest = Path(metadata.distribution("hlo_disc").locate_file(f"hlo_disc/{cache.BUILD}")).read_text()
+    digest = Path(metadata.distribution("hlo_disc").locate_file(f"hlo_disc/{directory.BUILD}")).read_text()
     assert len(digest) == 64 and int(digest, 16)
 
 
@@ -288,13 +293,13 @@ def test_many_processes_at_once(tmp_path):
 # How much of an entry is there when its process is killed.
 KILLED = """
 import os, signal
-save = cache.save
+save = programs.save
 def killed(program, file):
     save(program, file)
     file.truncate({})
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
-cache.save = killed
+programs.save = killed
 """
 
 
@@ -426,7 +431,7 @@ def test_what_was_not_used_for_longest_is_deleted(tmp_path):
         compiled(tmp_path, sources[name])
         (newest,) = (path for path in files(tmp_path) if path.stat().st_mtime > 10)
         os.utime(newest, (1 + age, 1 + age))
-    size = sum(path.stat().st_size for path in files(tmp_path))
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert was_found(compiled(tmp_path, sources["a"]))  # used again
     other = tmp_path / "not an entry.txt"
     other.write_text("x" * size)
@@ -451,16 +456,18 @@ def test_commands(tmp_path, monkeypatch):
         assert result.exit_code == 0, result.output
         return result.output
 
-    assert "0 of 4,294,967,296 bytes, 0 entries" in run("size")
+    assert "0 of 4,294,967,296 bytes, 0 programs and 0 kernels" in run("size")
     compiled(tmp_path)
     (path,) = files(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     listed = run("list")
-    assert "float32[n, m]" in listed and path.name[:12] in listed and "1 entries" in listed
-    assert f"{path.stat().st_size:,} of" in run("size")
+    counted = f"1 programs and {len(kernel_files(tmp_path))} kernels"
+    assert "float32[n, m]" in listed and path.name[:12] in listed and counted in listed
+    size = sum(x.stat().st_size for x in [path, *kernel_files(tmp_path)])
+    assert f"{size:,} of" in run("size")
     path.write_bytes(b"")
     assert "not readable" in run("list")
-    assert "deleted 1 entries" in run("clear")
+    assert f"deleted {counted}" in run("clear")
     assert files(tmp_path) == [tmp_path / "notes.txt"]
     monkeypatch.setenv("HLO_DISC_CACHE", "")
     result = CliRunner().invoke(main, ["cache", "size"])

@@ -21,7 +21,7 @@ from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.targets import registry
 from hlo_disc.targets.cpu import x86, x86_generator
-from hlo_disc.targets.target import Compilation, Dump, Generator, Library, Target
+from hlo_disc.targets.target import Compilation, Dump, Generator, Library, Store, Target
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,10 @@ class ToyGenerator:
     def linked(self) -> bool:
         return False
 
-    def begin(self, dump: Dump | None = None, threads: int = 0) -> AbstractContextManager[Compilation]:
-        return self.inner.begin(dump, threads)
+    def begin(
+        self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
+    ) -> AbstractContextManager[Compilation]:
+        return self.inner.begin(dump, threads, store)
 
 
 ALL = (

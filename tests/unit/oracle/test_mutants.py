@@ -13,7 +13,7 @@ import pytest
 RUNNER = Path(__file__).parents[2] / "mutants" / "run.py"
 LISTED = """
 import touched
-found = touched.chosen({"cache.py", "stitch/hostflow/flow.py", "ral/core/threads/team.cc"}, 12345)
+found = touched.chosen({"cache/programs.py", "stitch/hostflow/flow.py", "ral/core/threads/team.cc"}, 12345)
 print(len({m.area for m in found}) == len(found), 1 < len(found) <= touched.MOST, *{m.file for m in found})
 print(touched.chosen({"explain/page.css"}, 7), touched.chosen(set(), 7))
 """

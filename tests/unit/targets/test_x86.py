@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -250,20 +251,41 @@ def test_an_address_that_an_object_lacks_is_a_key_error():
         x86.link(_compile(TWICE), kernels.SYMBOLS).address("plan")
 
 
+def test_equal_kernels_have_the_names_of_both():
+    """A program may have one kernel twice, under two names: both are there, with a store and without."""
+    whole = kernels.kernel_module("", ["f32"])
+    alone, _ = _divided(whole)
+    kept: dict[bytes, bytes] = {}
+    for store in (None, types.SimpleNamespace(find=kept.get, keep=kept.__setitem__)) * 2:
+        with x86.generator("host").begin(store=store) as compilation:
+            for prefix in ("a_", "b_"):
+                compilation.add(kernels.parse(alone), prefix)
+            code = x86.link(compilation.finish(), kernels.SYMBOLS)
+        assert {"kernels.a_k__blocks", "kernels.b_k__blocks"} <= set(code.functions())
+    assert len(kept) == 1
+
+
+def _divided(whole: str) -> tuple[str, str]:
+    """A module of the kernel alone, and the text of the host functions."""
+    start, end = whole.index("gpu.func @k("), whole.index("func.func @main")
+    return f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {whole[start:end]} }}", whole[end:]
+
+
 def test_host_functions_and_kernels_in_modules_of_their_own():
     """They are linked by name; a kernel that is not there, or takes something else, is an error and no crash."""
     whole = kernels.kernel_module("", ["f32"])
-    start, end = whole.index("gpu.func @k("), whole.index("func.func @main")
-    alone = f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {whole[start:end]} }}"
+    alone, functions = _divided(whole)
 
     def host(types: str) -> str:
         declared = f"func.func private @k({types}) attributes {{gpu.kernel}} }}\n"
-        return f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {declared} {whole[end:]}"
+        return f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {declared} {functions}"
 
     generator = x86.generator("host")
-    assert compile_modules(generator, [kernels.parse(alone)], kernels.parse(host("memref<?xf32>"))) == compile_modules(
-        generator, [kernels.parse(whole)]
+    parts = x86.link(
+        compile_modules(generator, [kernels.parse(alone)], kernels.parse(host("memref<?xf32>"))), kernels.SYMBOLS
     )
+    one = x86.link(compile_modules(generator, [kernels.parse(whole)]), kernels.SYMBOLS)
+    assert set(parts.functions()) == set(one.functions())
     with pytest.raises(CompileError, match="the kernel @k is declared as"):
         compile_modules(generator, [kernels.parse(alone)], kernels.parse(host("memref<?xf64>")))
     with pytest.raises(CompileError, match="the kernel @k is declared as"):

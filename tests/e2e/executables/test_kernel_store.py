@@ -1,0 +1,274 @@
+"""The store of kernels: programs and processes share it, and damaged, foreign or unsafe entries are not run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import depth
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc.cache import directory, kernels
+from hlo_disc.targets.cpu import x86
+from hlo_disc.targets.cpu.native_generator import NativeGenerator
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(37, 40)).astype(np.float32)
+W = RNG.normal(size=(40, 24)).astype(np.float32)
+
+
+def layer(x, w):
+    return jax.nn.softmax(jnp.tanh(x @ w))
+
+
+def deeper(x, w):
+    return layer(x, w).T[:, ::-1] * 3
+
+
+PROGRAMS = {
+    "layer": (layer, X, W),
+    "sort": (lambda x: jnp.sort(x, 0), X),
+    "sums": (lambda x: (x.sum(0), jnp.cumsum(x, 1)), X),
+    "functions": (lambda x: jnp.sin(x) + jnp.exp(x) * jnp.log1p(x * x) + x**3, X),
+    "f16": (lambda x, w: jnp.exp(x @ w), X.astype(np.float16), W.astype(np.float16)),
+    "f64 pools": (
+        lambda x: jax.lax.reduce_window(x, -np.inf, jax.lax.max, (3, 3), (2, 2), "SAME"),
+        X.astype(np.float64),
+    ),
+    "scatter": (lambda x: jnp.zeros_like(x).at[jnp.int32([3, 1, 3])].add(1.0), X),
+}
+SHAPES = ("[n, k]", "[k, m]")
+
+
+@pytest.fixture(autouse=True)
+def told_once():
+    directory._told.clear()
+
+
+@pytest.fixture
+def compiled_texts(monkeypatch) -> list[str]:
+    """The LLVM IR that is compiled from here on."""
+    texts: list[str] = []
+    compile_llvm = NativeGenerator.compile_llvm
+
+    def recorded(self, text, dump=None):
+        texts.append(text)
+        return compile_llvm(self, text, dump)
+
+    monkeypatch.setattr(NativeGenerator, "compile_llvm", recorded)
+    return texts
+
+
+def compiled_kernels(texts: list[str]) -> int:
+    return sum(line.startswith("define hidden") for text in texts for line in text.splitlines())
+
+
+def run(place, fn, *arrays, **settings):
+    specs = [x.dtype.name.replace("float", "f") + shape for x, shape in zip(arrays, SHAPES, strict=False)]
+    executable = hlo_disc.compile(fn, *specs, cache=str(place), **settings)
+    return jax.tree.leaves(executable(*arrays)), executable
+
+
+def files(place: Path) -> list[Path]:
+    return sorted(place.glob(f"*{directory.KERNEL}"))
+
+
+def without_programs(place: Path) -> None:
+    for path in place.glob(f"*{directory.PROGRAM}"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_have_the_same_bits(tmp_path, compiled_texts, name, target):
+    if target.partition(":")[2] not in ("", *x86.levels):
+        pytest.skip("this machine lacks the level")
+    fn, *arrays = PROGRAMS[name]
+    with jax.enable_x64(True):
+        want, _ = run("", fn, *arrays, target=target)
+        first, _ = run(tmp_path, fn, *arrays, target=target)
+        without_programs(tmp_path)
+        assert compiled_kernels(compiled_texts) > 0
+        compiled_texts.clear()
+        again, executable = run(tmp_path, fn, *arrays, target=target)
+    assert "codegen" in executable.program.compile_ms and compiled_kernels(compiled_texts) == 0
+    for a, b, c in zip(want, first, again, strict=True):
+        assert a.tobytes() == b.tobytes() == c.tobytes()
+
+
+def test_another_program_compiles_what_it_alone_has(tmp_path, compiled_texts):
+    run(tmp_path, layer, X, W)
+    count = compiled_kernels(compiled_texts)
+    compiled_texts.clear()
+    (got,), _ = run(tmp_path, deeper, X, W)
+    assert 0 < compiled_kernels(compiled_texts) < count / 2
+    np.testing.assert_allclose(got, jax.jit(deeper)(X, W), rtol=1e-5)
+
+
+def test_sizes_have_other_names_in_other_programs(tmp_path, compiled_texts):
+    """Names of arguments and functions, and places in the source, are in no kernel."""
+    for line in ("lambda x: x * 2 + x", "lambda other:\\\n other * 2 + other"):
+        compiled_texts.clear()
+        executable = hlo_disc.compile(eval(line), "f32[n, m]", cache=str(tmp_path))
+        np.testing.assert_array_equal(executable(X), X * 2 + X)
+    assert compiled_kernels(compiled_texts) == 0
+
+
+@pytest.mark.parametrize("change", [dict(target="cpu:avx2"), dict(excess_precision=True)], ids=str)
+def test_other_code_is_another_entry(tmp_path, compiled_texts, change):
+    if change.get("target", "cpu:avx512").partition(":")[2] not in x86.levels:
+        pytest.skip("this machine lacks the level")
+    fn, *arrays = PROGRAMS["f16"]
+    run(tmp_path, fn, *arrays)
+    compiled_texts.clear()
+    run(tmp_path, fn, *arrays, **change)
+    assert compiled_kernels(compiled_texts) > 0
+
+
+@pytest.mark.parametrize("what", ["package", "versions"])
+def test_another_hlo_disc_compiles_anew(tmp_path, monkeypatch, compiled_texts, what):
+    run(tmp_path, layer, X, W)
+    compiled_texts.clear()
+    monkeypatch.setattr(kernels, what, lambda *_: "another")
+    run(tmp_path, layer, X, W)
+    without_programs(tmp_path)
+    assert compiled_kernels(compiled_texts) == 0, "the program is the same"
+    run(tmp_path, layer, X, W)
+    assert compiled_kernels(compiled_texts) > 0
+
+
+# Prints how many kernels were compiled, and the sum of the result. argv: the cache's directory, what to do before.
+PROGRAM = """
+import sys
+import numpy as np
+import hlo_disc
+from hlo_disc.cache import kernels
+from hlo_disc.targets.cpu.native_generator import NativeGenerator
+exec(sys.argv[2])
+count, compile_llvm = 0, NativeGenerator.compile_llvm
+def counted(self, text, dump=None):
+    global count
+    count += text.count("define hidden")
+    return compile_llvm(self, text, dump)
+NativeGenerator.compile_llvm = counted
+made = hlo_disc.compile(lambda x: x @ x.T + 1, "f32[n, m]", cache=sys.argv[1])
+print(count, made(np.arange(6, dtype=np.float32).reshape(3, 2)).sum())
+"""
+
+
+def process(place, before: str = "", **environment: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROGRAM, str(place), before]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
+
+
+def output(started: subprocess.Popen) -> tuple[int, float]:
+    out, errors = started.communicate()
+    assert started.returncode == 0, errors
+    count, total = out.split()
+    return int(count), float(total)
+
+
+def test_processes_share_it(tmp_path):
+    started = [process(tmp_path, PYTHONHASHSEED=str(k)) for k in range(depth.examples(3, 16))]
+    assert all(total == 126 for _, total in map(output, started))
+    without_programs(tmp_path)
+    assert output(process(tmp_path, PYTHONHASHSEED="77")) == (0, 126)
+
+
+# How much of a kernel is there when its process is killed.
+KILLED = """
+import os, signal
+replace = os.replace
+def killed(a, b):
+    if b.endswith(".kernel") and {0} <= 0:
+        os.truncate(a, {1})
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(a, b)
+os.replace = killed
+"""
+
+
+def test_killed_processes_leave_whole_kernels(tmp_path):
+    for number in range(depth.examples(3, 300)):
+        killed = process(tmp_path, KILLED.format(0, number * 100))
+        killed.communicate()
+        assert killed.returncode == -9
+    assert not files(tmp_path)
+    assert output(process(tmp_path))[1] == 126
+    without_programs(tmp_path)
+    assert output(process(tmp_path)) == (0, 126)
+
+
+def test_a_changed_byte_is_found_wherever_it_is(tmp_path, caplog):
+    want, _ = run(tmp_path, layer, X, W)
+    for number, path in enumerate(files(tmp_path)):
+        good = path.read_bytes()
+        at = (number * 97) % len(good)
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :])
+    without_programs(tmp_path)
+    with caplog.at_level(logging.WARNING, "hlo_disc"):
+        got, _ = run(tmp_path, layer, X, W)
+    assert "damaged" in caplog.text
+    assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
+    without_programs(tmp_path)
+    directory._told.clear()
+    caplog.clear()
+    run(tmp_path, layer, X, W)
+    assert not caplog.text, "they were replaced"
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:20], lambda data: data[:-1]], ids=range(3))
+def test_what_is_cut_is_compiled_anew(tmp_path, damage):
+    want, _ = run(tmp_path, layer, X, W)
+    for path in files(tmp_path):
+        path.write_bytes(damage(path.read_bytes()))
+    without_programs(tmp_path)
+    got, _ = run(tmp_path, layer, X, W)
+    assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
+
+
+def test_entries_that_changed_places_are_not_run(tmp_path, compiled_texts):
+    want, _ = run(tmp_path, layer, X, W)
+    contents = [path.read_bytes() for path in files(tmp_path)]
+    for path, other in zip(files(tmp_path), contents[1:] + contents[:1], strict=True):
+        path.write_bytes(other)
+    without_programs(tmp_path)
+    compiled_texts.clear()
+    got, _ = run(tmp_path, layer, X, W)
+    assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
+    assert compiled_kernels(compiled_texts) > 0
+
+
+def test_what_others_may_write_is_not_run(tmp_path, compiled_texts, caplog):
+    place = tmp_path / "cache"
+    run(place, layer, X, W)
+    assert {path.stat().st_mode & 0o777 for path in files(place)} == {0o600}
+    without_programs(place)
+    for path in files(place):
+        path.chmod(0o666)
+    compiled_texts.clear()
+    with caplog.at_level(logging.WARNING, "hlo_disc"):
+        run(place, layer, X, W)
+    assert "others may write to it" in caplog.text and compiled_kernels(compiled_texts) > 0
+
+
+def test_it_is_bounded(tmp_path):
+    for k in range(4):
+        run(tmp_path, lambda x, k=k: jnp.sort(x, 0) * (k + 2), X, cache_bytes=40_000)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 40_000
+
+
+@pytest.mark.parametrize("settings", [dict(cache=""), dict(dump="dumped")], ids=["off", "dump"])
+def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch, settings):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HLO_DISC_CACHE", str(tmp_path / "cache"))
+    hlo_disc.compile(layer, "f32[n, k]", "f32[k, m]", **settings)
+    assert not (tmp_path / "cache").exists()

@@ -48,7 +48,7 @@ test: $(STAMP)
 # Models as GPUs' code; every op of the table, and programs of all kinds, as kernels of GPUs, thread by thread on this
 # machine.
 test-gpu: $(STAMP)
-	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
+	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto --full
 	$(BIN)/pytest tests/e2e/gpus/test_device_runtime.py tests/e2e/gpus/test_device_tensors.py tests/e2e/gpus/test_device_ffi.py -n auto --hostile 3
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
 	$(BIN)/pytest tests/e2e/programs/test_sweeps.py tests/e2e/rounding/test_one_rounding.py -n auto --target emulated-ptx

@@ -15,7 +15,7 @@ import depth
 import hardware
 import inapplicable
 import pytest
-from comparison.xla_results import keep_xla_results
+from comparison.xla_results import compile_quickly, keep_xla_results
 from hypothesis import settings
 
 _tests = itertools.count(1)
@@ -57,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:  # the same examples every time: what fails by chance fails in the deep sweeps
         settings.register_profile("quick", derandomize=True)
         settings.load_profile("quick")
+        if not is_hardware(config):
+            compile_quickly()
     if target := config.getoption("--target"):
         os.environ["HLO_DISC_TARGET"] = target
         if target == remote.TARGET:

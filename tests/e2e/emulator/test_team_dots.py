@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -62,7 +64,7 @@ class Form:
 
     def multiplied(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What becomes of arguments, the first two of which are multiplied."""
-        return [tf32(x) if k < 2 and self.rounds else x for k, x in enumerate(xs)]
+        return rounded(xs) if self.rounds else list(xs)
 
     def specs(self, specs: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(spec.replace("f32", self.dtype) for spec in specs)
@@ -72,6 +74,11 @@ def tf32(x: np.ndarray) -> np.ndarray:
     """Numbers of f32 rounded to 11 digits, ties away from zero."""
     bits = x.view(np.uint32)
     return np.where(np.isnan(x), x, ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
+
+
+def rounded(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arguments, the first two of which are multiplied."""
+    return [tf32(x) if k < 2 else x for k, x in enumerate(xs)]
 
 
 FORMS = [
@@ -128,7 +135,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "windows": (windows, ("f32[2, m, k, 3]", "f32[2, 3, 3, 5]")),
 }  # fmt: skip
 
-LAYOUTS = ("rows and columns", "rows transposed", "columns transposed", "both transposed", "epilogue", "batch")
+LAYOUTS = ("rows and columns", "columns transposed", "rows transposed", "both transposed", "epilogue", "batch")
 
 
 def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
@@ -144,27 +151,48 @@ def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
     return made
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_dots(name, form):
+def fits(form: Form, name: str) -> bool:
+    """Whether a program has dots of such a form; of all tiles of matrices the smallest is enough for most."""
+    if not form.matrix:
+        return True
+    kinds = {spec.split("[")[0].replace("bf16", "f16") for spec in form.specs(PROGRAMS[name][1])}
+    smallest = form.tile == form.vendor.device.matrix_tiles[-1]
+    return (
+        kinds == {form.dtype}
+        and (smallest or name in LAYOUTS)
+        and not (form.dtype == "i8" and name in ("epilogue", "windows"))
+    )
+
+
+def pairs(names: Sequence[str]) -> list[Any]:
+    """Forms with programs: without `--full` a third of each form's, others for the next form."""
+    found = []
+    for number, form in enumerate(FORMS):
+        fitting = [name for name in names if fits(form, name)]
+        found += [pytest.param(form, name, id=f"{form}-{name}") for name in depth.some(fitting, number, 3)]
+    return found
+
+
+@functools.cache
+def expected_of(name: str, specs: tuple[str, ...], rounds: bool, m: int, k: int, n: int) -> np.ndarray:
+    """What XLA computes, of operands that are rounded to TF32 or not."""
+    xs = arrays(specs, m, k, n)
+    return np.asarray(jax.jit(PROGRAMS[name][0])(*(rounded(xs) if rounds else xs)))
+
+
+@pytest.mark.parametrize("form, name", pairs(list(PROGRAMS)), indirect=["form"])
+def test_dots(form, name):
     function, specs = PROGRAMS[name]
     specs = form.specs(specs)
-    kinds = {spec.split("[")[0].replace("bf16", "f16") for spec in specs}
-    if form.dtype == "i8" and name in ("epilogue", "windows"):
-        pytest.skip("of floats only")
-    if form.matrix and kinds != {form.dtype}:
-        pytest.skip("of another type than the matrices")
-    if form.matrix and form.tile != form.vendor.device.matrix_tiles[-1] and name not in LAYOUTS:
-        pytest.skip("of all tiles the smallest is enough")
     with jax.enable_x64("f64" in specs[0]):
         executable = hlo_disc.compile(function, *specs, target="tiled")
         by_matrices = form.matrix and name != "outer" and not (form.rounds and name == "windows")
         assert ("mma" in executable.explain(full=True)) == by_matrices
-        for m, k, n in (*SIZES, *(EMPTY if name != "windows" else ())):
-            xs = arrays(specs, m, k, n)
-            expected = np.asarray(jax.jit(function)(*(form.multiplied(xs) if by_matrices else xs)))
-            for order in ORDERS:
+        for number, (m, k, n) in enumerate((*SIZES, *(EMPTY if name != "windows" else ()))):
+            expected = expected_of(name, specs, form.rounds and by_matrices, m, k, n)
+            for order in depth.some(ORDERS, number):
                 emulated.emulator().simt_order(order)
-                result = np.asarray(executable(*xs))
+                result = np.asarray(executable(*arrays(specs, m, k, n)))
                 emulated.check()
                 assert result.shape == expected.shape and result.dtype == expected.dtype
                 compare(result, expected, (m, k, n), order)
@@ -194,6 +222,7 @@ def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(form):
     np.testing.assert_array_equal(result, np.asarray(jax.jit(lambda x, y: x @ y)(x, y)))
 
 
+@pytest.mark.parametrize("form", depth.some(FORMS, 0, 2), indirect=True, ids=str)
 def test_long_sums_are_shared(form):
     if form.dtype == "i8":
         pytest.skip("of floats only")
@@ -209,7 +238,7 @@ def test_long_sums_are_shared(form):
         np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=error)
 
 
-@pytest.mark.parametrize("name", ["rows and columns", "columns transposed", "rows transposed"])
+@pytest.mark.parametrize("form, name", pairs(LAYOUTS[:3]), indirect=["form"])
 def test_memory_is_read_once_by_a_tile_and_banks_do_not_wait(name, form):
     function, specs = PROGRAMS[name]
     specs, tile, size = form.specs(specs), form.tile, np.dtype(TYPES[form.dtype]).itemsize

@@ -283,7 +283,7 @@ def test_the_directory_is_the_users(tmp_path, monkeypatch):
 
 
 def test_many_processes_at_once(tmp_path):
-    count = depth.examples(6, 16)
+    count = depth.examples(3, 16)
     outputs = [output(p) for p in [process(tmp_path) for _ in range(count)]]
     assert all(text.endswith("126.0") for text in outputs)
     assert len(files(tmp_path)) == 1

@@ -212,8 +212,9 @@ def test_a_cross_compiler_is_asked_for_its_own(tmp_path):
     (tmp_path / "lapack.cc").write_text('extern "C" void dpotrf_() {}\n')
     made = ["-shared", "-fPIC", "-Wl,-soname,liblapack.so.3", "-o", tmp_path / "liblapack.so", tmp_path / "lapack.cc"]
     run(CROSS, *made)
-    with pytest.raises(UnsupportedOpError, match="undefined reference to `spotrf_'"):
-        emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
+    if depth.full:  # all of the runtime is compiled once more
+        with pytest.raises(UnsupportedOpError, match="undefined reference to `spotrf_'"):
+            emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
     (tmp_path / "lapack.cc").write_text('extern "C" void spotrf_() {}\n')
     run(CROSS, *made)
     emit([("aarch64", program)], tmp_path / "y", "y", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})

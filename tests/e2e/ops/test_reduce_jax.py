@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -45,16 +46,35 @@ def values(shape: Sequence[int], dtype: np.dtype, special: bool = False) -> np.n
     return x.astype(dtype)
 
 
+def wide(x: np.ndarray) -> np.ndarray:
+    """Numbers of a type of which numpy knows all."""
+    return x if x.dtype.kind in "biu" else x.astype(np.float64)
+
+
+def of_types(shapes: Any, arrays: Any) -> Any:
+    return jax.tree.map(lambda shape, x: x.astype(shape.dtype), shapes, arrays)
+
+
 def check(
-    fn: Callable[..., Any], dims: str, shapes: Sequence[tuple[int, ...]], dtype: str = "float32", special=False, **tol
+    fn: Callable[..., Any],
+    dims: str,
+    shapes: Sequence[tuple[int, ...]],
+    dtype: str = "float32",
+    special=False,
+    numpy: Callable[[np.ndarray], Any] | None = None,
+    **tol,
 ) -> None:
-    """One binary at all shapes. Tolerances are in units of the largest value."""
+    """One binary at all shapes. Tolerances are in units of the largest value.
+
+    numpy: what it computes of numbers that are wider, where XLA, which compiles for each shape, need not be asked.
+    """
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     with jax.enable_x64(dtype in ("int64", "float64")):
         executable = hlo_disc.compile(fn, f"{NAMES[dtype]}[{dims}]")
+        expected = jax.jit(fn) if numpy is None else lambda x: of_types(jax.eval_shape(fn, x), numpy(wide(x)))
         for shape in shapes:
             x = values(shape, kind, special)
-            ours, theirs = jax.tree.leaves(executable(x)), jax.tree.leaves(jax.jit(fn)(x))
+            ours, theirs = jax.tree.leaves(executable(x)), jax.tree.leaves(expected(x))
             for a, b in zip(ours, map(np.asarray, theirs), strict=True):
                 assert (a.dtype, a.shape) == (b.dtype, b.shape)
                 if b.dtype.kind in "biu":
@@ -68,8 +88,9 @@ def check(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool", "float64"])
 def test_argmax_takes_the_first_and_nan(dtype):
     shapes = MATRICES + (LONG if dtype == "float32" else [])
-    for fn in (lambda x: jnp.argmax(x, 1), lambda x: (jnp.argmin(x, 0), jnp.argmax(x))):
-        check(fn, "a, b", shapes, dtype, special=True)
+    check(lambda x: jnp.argmax(x, 1), "a, b", shapes, dtype, True, lambda x: x.argmax(1))
+    fn = lambda x: (jnp.argmin(x, 0), jnp.argmax(x))  # noqa: E731
+    check(fn, "a, b", shapes, dtype, True, lambda x: (x.argmin(0), x.argmax()))
 
 
 def test_what_follows_a_long_reduction_may_know_other_sizes():
@@ -90,20 +111,31 @@ def test_argmax_of_a_softmax_is_one_kernel():
     np.testing.assert_array_equal(executable(x), x.argmax(1))
 
 
+def from_the_end(combined: np.ufunc, axis: int, x: np.ndarray) -> np.ndarray:
+    return np.flip(combined.accumulate(np.flip(x, axis), axis), axis)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint16"])
 def test_cumulative(dtype):
     tol = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-13}.get(dtype, 3e-5)
     shapes = MATRICES + (LONG if dtype == "float32" else [])
     for axis in (0, 1):
-        check(lambda x, axis=axis: lax.cumsum(x, axis), "a, b", shapes, dtype, tol=tol)
-        check(lambda x, axis=axis: lax.cummax(x, axis, reverse=True), "a, b", shapes, dtype, tol=0)
+        sums, most = partial(lax.cumsum, axis=axis), partial(lax.cummax, axis=axis, reverse=True)
+        check(sums, "a, b", shapes, dtype, numpy=partial(np.cumsum, axis=axis), tol=tol)
+        check(most, "a, b", shapes, dtype, numpy=partial(from_the_end, np.maximum, axis), tol=0)
 
 
 def test_cumulative_regions():
     shapes = [*MATRICES, (1, 70001)]
-    check(lambda x: (lax.cumlogsumexp(x, 1), lax.cumlogsumexp(x, 0, reverse=True)), "a, b", shapes, tol=2e-5)
-    check(lambda x: jnp.cumsum(jnp.exp(-jnp.cumsum(x * x, 1)), 1)[:, ::-1], "a, b", shapes)
-    check(lambda x: jnp.cumsum(x), "a, b", shapes)
+
+    def twice(of: Any, x: Any) -> Any:
+        return of.cumsum(of.exp(-of.cumsum(x * x, 1)), 1)[:, ::-1]
+
+    fn = lambda x: (lax.cumlogsumexp(x, 1), lax.cumlogsumexp(x, 0, reverse=True))  # noqa: E731
+    logs = lambda x: (np.logaddexp.accumulate(x, 1), from_the_end(np.logaddexp, 0, x))  # noqa: E731
+    check(fn, "a, b", shapes, numpy=logs, tol=2e-5)
+    check(partial(twice, jnp), "a, b", shapes, numpy=partial(twice, np))
+    check(jnp.cumsum, "a, b", shapes, numpy=np.cumsum)
     check(lambda x: lax.associative_scan(jnp.add, x, axis=1), "a, 37", [(1, 37), (5, 37)])
 
 

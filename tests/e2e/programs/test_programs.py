@@ -2,6 +2,7 @@
 
 import warnings
 
+import depth
 import jax
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ PROGRAMS_OF = {"slice": 2, "slice_dynamic": 3, "take_along": 2}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A program with both levels; without `--full` with one of them, and the next with the other."""
     if "target" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--target")
-        metafunc.parametrize("target", [chosen] if chosen else ["cpu", "cpu:avx2"])
+        targets = [chosen] if chosen else ["cpu", "cpu:avx2"]
+        rows = [(program, t) for k, program in enumerate(PROGRAMS.values()) for t in depth.some(targets, k)]
+        metafunc.parametrize("program, target", rows, ids=[f"{target}-{program}" for program, target in rows])
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
 def test_right_at_every_size(program: Program, target: str) -> None:
     with jax.enable_x64(program.x64), warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -19,13 +19,14 @@ SIZES = (1, 2, 3, 8, 13, 33) if depth.full else (1, 3, 33)
 
 @dataclass(frozen=True, eq=False)
 class Few(Program):
-    """A program that runs at up to six sizes a dim: all equal, and two rows where they differ."""
+    """A program that runs at up to six sizes a dim, all equal, and two rows where they differ; of that half, or all."""
 
     def sizes(self) -> list[dict[str, int]]:
         names = self.symbols
         rows = [dict.fromkeys(names, size) for size in SIZES]
         if len(names) > 1:
-            rows += [dict(zip(names, row, strict=False)) for row in ((5, 17, 4), (1, 9, 2))]
+            rows = depth.some(rows, 0, 2)
+            rows = [*rows, *(dict(zip(names, row, strict=False)) for row in depth.some(((5, 17, 4), (1, 9, 2)), 0))]
         rows = [{name: max(size, self.least.get(name, 0)) for name, size in row.items()} for row in rows]
         return [row for i, row in enumerate(rows) if row not in rows[:i]]
 

@@ -139,14 +139,16 @@ def test_bf16(layout: str, change: Callable[..., Value]) -> None:
     registers = "tile.dot" in str(stitched(graph, Device(64, 32, pair_dot=True, tile_dot=True)).kernels)
     assert registers == (layout != "b, h, d, s")  # queries are read as they lie, along K
     around_tiles = [dict(b=2, h=1, m=m, n=n, d=64) for m, n in ((31, 32), (32, 31), (33, 64), (64, 65))]
+    sizes, calls = [*SIZES, *around_tiles], []
+    for size in sizes:
+        rng = np.random.default_rng(0)
+        calls.append([rng.integers(-6, 7, x.shape).astype(x.dtype) for x in sample(graph, size)])
+    wanted = [reference.evaluate(graph, arrays)[0].astype(np.float64) for arrays in calls]
     for level in ("host", *levels()):
         executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{level}")))
-        for size in [*SIZES, *around_tiles]:
-            rng = np.random.default_rng(0)
-            arrays = [rng.integers(-6, 7, x.shape).astype(x.dtype) for x in sample(graph, size)]
-            (want,) = reference.evaluate(graph, arrays)
-            (found,) = called_with_fenced(executable.native, *arrays)
-            found, want = found.astype(np.float64), want.astype(np.float64)
+        made = called_with_fenced(executable.native, calls)
+        for size, want, (found,) in zip(sizes, wanted, made, strict=True):
+            found = found.astype(np.float64)
             # Sums of weights that are made in another order may be rounded to the next number.
             assert np.count_nonzero(found != want) <= 0.01 * want.size, f"{level} {size}"
             room = 1e-2 * np.abs(want).max(initial=0)

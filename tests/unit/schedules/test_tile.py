@@ -62,12 +62,12 @@ def product(
 
 
 def run(graph: Graph, sizes: Sequence[dict[str, int]], tolerance: float = 2e-6, level: str = "") -> None:
+    calls = [sample(graph, size) for size in sizes]
+    wanted = [reference.evaluate(graph, arrays) for arrays in calls]
     for features in [level] if level else levels():
         executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{features}")))
-        for size in sizes:
-            arrays = sample(graph, size)
-            expected = reference.evaluate(graph, arrays)
-            found = called_with_fenced(executable, *arrays)
+        made = called_with_fenced(executable, calls)
+        for size, found, expected in zip(sizes, made, wanted, strict=True):
             for x, y in zip([found] if len(expected) == 1 else found, expected, strict=True):
                 x, y = np.asarray(x).astype(np.float64), y.astype(np.float64)
                 assert x.shape == y.shape

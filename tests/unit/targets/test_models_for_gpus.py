@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import depth
 import jax
 import ptxas
 import pytest
@@ -28,13 +29,16 @@ def small_gpt2(name: str) -> Program:
 
 # Programs, and their sizes at some shape.
 MODELS = {
-    "BERT": (bert.SMALL, (1, 17)),
-    "GPT-2 prefill": (small_gpt2("GPT-2 prefill"), (1, 17)),
     "GPT-2 decode": (small_gpt2("GPT-2 decode"), (1, 8)),
-    "ResNet-50": (named("ResNet-50"), (1, 64, 64)),
     "LSTM": (named("LSTM"), (128, 1)),
     "training step": (named("MLP training step"), (32,)),
 }
+MORE_MODELS = {
+    "BERT": (bert.SMALL, (1, 17)),
+    "GPT-2 prefill": (small_gpt2("GPT-2 prefill"), (1, 17)),
+    "ResNet-50": (named("ResNet-50"), (1, 64, 64)),
+}
+MODELS |= MORE_MODELS if depth.full else {}
 # Registers of a thread, by what is in a kernel's name: the first that fits.
 MOST_REGISTERS = {"dot": 255, "scan": 128, "": 64}
 

@@ -91,6 +91,19 @@ class Link(NamedTuple):
         return () if isinstance(self.along, Order) else self.along
 
 
+class Part(NamedTuple):
+    """A value inside the result: element i of an axis at starts + i*steps, with scalars that are clamped as starts."""
+
+    value: Value
+    starts: tuple[Dim | Value, ...]
+    steps: tuple[Dim, ...]
+
+
+def whole(value: Value) -> Part:
+    """The part that is all of the result."""
+    return Part(value, (ZERO,) * value.rank, (ONE,) * value.rank)
+
+
 class Relation(NamedTuple):
     """links: from operands to the first result, between operands, or from results to an operand that is moved there.
 
@@ -124,12 +137,13 @@ class Attribute(NamedTuple):
 class AxisRule:
     """attributes: those that speak of axes. Kernels compute an op with all its axes if that or the relation is None.
 
-    starts: scalars behind the arrays are one for each axis of the first.
+    starts: scalars behind the arrays are one for each axis of the first. parts: what an op assembles its result from.
     """
 
     relation: Callable[[Op, ShapeFacts], Relation | None]
     attributes: Mapping[str, Attribute] | None = None
     starts: bool = False
+    parts: Callable[[Op], list[Part]] | None = None
 
     def renumbered(
         self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
@@ -279,8 +293,48 @@ def _dynamic_slice(op: Op, facts: ShapeFacts) -> Relation:
     return Relation((Link(op.operands[:1], op.result, along),))
 
 
+# What is assembled from parts.
+
+
+def _concatenated(op: Op) -> list[Part]:
+    axis, rank, at, parts = op.attrs["dim"], op.result.rank, ZERO, []
+    for x in op.operands:
+        parts.append(Part(x, tuple(at if a == axis else ZERO for a in range(rank)), (ONE,) * rank))
+        at = at + x.shape[axis]
+    return parts
+
+
+def _padded(op: Op) -> list[Part]:
+    """The operand alone: all else is the padding."""
+    return [Part(op.operands[0], op.attrs["low"], tuple(n + 1 for n in op.attrs["interior"]))]
+
+
+def _updated(op: Op) -> list[Part]:
+    base, update, *starts = op.operands
+    return [whole(base), Part(update, tuple(starts), (ONE,) * base.rank)]
+
+
+def assembly(parts: Callable[[Op], list[Part]], attributes: Mapping[str, Attribute], starts: bool = False) -> AxisRule:
+    """The rule of an op whose result is made of parts: axes of theirs as long as the result's stay in place."""
+
+    def relation(op: Op, facts: ShapeFacts) -> Relation:
+        def axis(a: int, n: Dim, start: Dim | Value, step: Dim) -> Axis:
+            first = start == ZERO or isinstance(start, Value)  # which is clamped
+            stays = first and ONE in (step, n) and facts.equal(n, op.result.shape[a]) is Truth.YES
+            return Same(a) if stays else Elsewhere(a)
+
+        def link(x: Value, starts: Sequence[Dim | Value], steps: Shape) -> Link:
+            rows = enumerate(zip(x.shape, starts, steps, strict=True))
+            return Link((x,), op.result, tuple(axis(a, *row) for a, row in rows))
+
+        return Relation(tuple(link(*part) for part in parts(op)))
+
+    return AxisRule(relation, attributes, starts, parts)
+
+
 _OF_OPERAND = Attribute(names=operand)
-_SHAPE = {"shape": Attribute(along=result)}
+OF_EACH = Attribute(along=result)
+_SHAPE = {"shape": OF_EACH}
 _NUMBERS = {
     "offset_dims": Attribute(names=_moved),
     **dict.fromkeys(("start_indices_batching_dims", "index_vector_dim"), Attribute(names=_indices)),
@@ -297,12 +351,11 @@ SLICE = AxisRule(_slice, dict.fromkeys(("start", "limit", "stride"), Attribute(a
 REVERSE = AxisRule(_reverse, {"dims": _OF_OPERAND})
 WINDOW = AxisRule(_window)
 REDUCE = AxisRule(_reduce, {"dims": _OF_OPERAND})
-CUMULATIVE = AxisRule(lambda op, facts: follow(op, Order.AXES, (op.attrs["dim"],)), {"dim": _OF_OPERAND})
 WINDOWS = AxisRule(_windows)
 GATHER = AxisRule(_placed, {**_NUMBERS, "slice_sizes": Attribute(along=operand)})
 SCATTER = AxisRule(_placed, _NUMBERS)
-DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": Attribute(along=result)}, starts=True)
-# Of these only the attributes are known.
-CONCATENATE = SORT = AxisRule(lambda op, facts: None, {"dim": _OF_OPERAND})
-PAD = AxisRule(lambda op, facts: None, dict.fromkeys(("low", "high", "interior"), Attribute(along=operand)))
-UPDATE = AxisRule(lambda op, facts: None, {}, starts=True)
+DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": OF_EACH}, starts=True)
+CUMULATIVE = SORT = AxisRule(lambda op, facts: follow(op, Order.AXES, (op.attrs["dim"],)), {"dim": _OF_OPERAND})
+CONCATENATE = assembly(_concatenated, {"dim": _OF_OPERAND})
+PAD = assembly(_padded, dict.fromkeys(("low", "high", "interior"), OF_EACH))
+UPDATE = assembly(_updated, {}, starts=True)

@@ -13,7 +13,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, dims_in, everywhere, has_effect
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import apply, apply_all
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, constant, is_one, is_zero, made_by, splat
 from hlo_disc.dynamic_hlo.passes.rules.rewrite import cse, rewrite
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, filled, make, rule, zeros
@@ -28,9 +28,8 @@ EMPTY_RULES: list[Rule] = []
 SPELLING_RULES: list[Rule] = []
 # Whole numbers up to it, and a few products and sums of them, are exact in single precision.
 _MOST_EXACT = 1 << 10
-_PURE = tuple(
-    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
-)
+# Kinds of ops that have no operands, effects, or regions that may run for long.
+_IMPURE = ("source", "call", "control")
 
 
 def alike(graph: Graph) -> Graph:
@@ -59,7 +58,7 @@ def _with_known_results(graph: Graph) -> Graph:
 
     def computed(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
         arrays = [array for x in op.operands if (array := _known(x)) is not None]
-        if len(op.results) < 2 or op.name not in _PURE or len(arrays) < len(op.operands):
+        if len(op.results) < 2 or kind(op) in _IMPURE or len(arrays) < len(op.operands):
             return None
         if not all(d.is_const for d in dims_in(op)):
             return None
@@ -96,11 +95,11 @@ def _is_empty(facts: ShapeFacts, value: Value) -> bool:
     return is_zero(facts, dim_product(value.shape))
 
 
-@rule(EMPTY_RULES, *_PURE)
+@rule(EMPTY_RULES)
 def empty(facts: ShapeFacts, op: Op) -> Instead | None:
     """exponential(x : (0, s)) → broadcast(0) : (0, s)"""
-    alone = len(op.results) == 1 and not has_effect(op)
-    return zeros(op.result) if alone and _is_empty(facts, op.result) else None
+    pure = kind(op) not in _IMPURE and op.name != "broadcast" and not has_effect(op)
+    return zeros(op.result) if pure and _is_empty(facts, op.result) else None
 
 
 @rule(EMPTY_RULES, "constant")

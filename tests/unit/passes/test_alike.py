@@ -173,7 +173,7 @@ CASES = [
         (("float32", "n"),),
     ),
     Case(
-        "elementwise of unit dims",
+        "op beside unit dims",
         lambda b, x, y, z: add(b, reshape(b, x, "1, n, 1"), reshape(b, y, "1, n, 1")),
         lambda b, x, y, z: reshape(b, add(b, x, reshape(b, y, "n")), "1, n, 1"),
         lambda b, x, y, z: add(b, z, z),
@@ -205,14 +205,14 @@ CASES = [
         (("float32", "1, 1"), ("float32", "n, 1")),
     ),
     Case(
-        "reduce beside unit dims",
+        "op beside unit dims",
         lambda b, x, y: b.op("reduce", (reshape(b, x, "4, 1, n"), number(b, 0)), dims=(1, 2), kind="add"),
         lambda b, x, y: b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(1,), kind="add"),
         lambda b, x, y: b.op("reduce", (y, number(b, 0)), dims=(0,), kind="add"),
         (("float32", "1, 4, n"), ("float32", "1, n")),
     ),
     Case(
-        "reduce beside unit dims",
+        "op beside unit dims",
         lambda b, x, y: b.op("reduce", (x, number(b, 0)), dims=(1,), kind="add"),
         lambda b, x, y: reshape(
             b, b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(0,), kind="add"), "1, n"
@@ -312,7 +312,7 @@ CASES = [
         (("float32", "4, 5"), ("float32", "3")),
     ),
     Case(
-        "view of unit dims",
+        "op beside unit dims",
         lambda b, x: b.op("transpose", (part(b, x, "0, 1, 0", "1, 3, n"),), perm=(0, 2, 1)),
         lambda b, x: reshape(
             b, b.op("transpose", (part(b, reshape(b, x, "4, n"), "1, 0", "3, n"),), perm=(1, 0)), "1, n, 2"
@@ -321,14 +321,14 @@ CASES = [
         (("float32", "1, 4, n"),),
     ),
     Case(
-        "view of unit dims",  # which another axis of the result follows
+        "op beside unit dims",  # which another axis of the result follows
         lambda b, x: b.op("transpose", (x,), perm=(2, 0, 1)),
         lambda b, x: reshape(b, b.op("transpose", (reshape(b, x, "4, n"),), perm=(1, 0)), "n, 1, 4"),
         lambda b, x: b.op("transpose", (reshape(b, x, "4, n"),), perm=(1, 0)),
         (("float32", "1, 4, n"),),
     ),
     Case(
-        "view of unit dims",  # an axis of one becomes another size where it is padded, joined or cut from more
+        "op beside unit dims",  # an axis of one becomes another size where it is padded, joined or cut from more
         lambda b, x: b.op("concatenate", (widened(b, x, "0, 2", "0, n"), widened(b, x, "0, 0", "0, n + 2")), dim=1),
         lambda b, x: reshape(
             b,

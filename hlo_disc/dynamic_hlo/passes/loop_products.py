@@ -23,11 +23,11 @@ from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, made_by, scalar_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
-_VIEWS = ("reshape", "transpose")
 WIDER = 4
 
 Line = tuple[Dim, int]  # a scalar of the body: where it starts, and by how much it grows in each turn
@@ -149,7 +149,7 @@ class _Loop:
             return None
         (value,) = (x for x in add.operands if x is not c)
         views: list[Op] = []
-        while value.op is not None and value.op.name in _VIEWS and self.uses[value] == 1:
+        while value.op is not None and kind(value.op) == "view" and self.uses[value] == 1:
             views.insert(0, value.op)
             value = value.op.operands[0]
         dot = made_by(value, "dot_general")

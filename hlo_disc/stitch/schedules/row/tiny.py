@@ -26,7 +26,7 @@ from hlo_disc.stitch.schedules.row.kernel import placed
 
 # So many elements, and so many ops over all of them, are worth no kernel.
 MOST_ELEMENTS, MOST_OPS = 8, 96
-_VIEWS = frozenset("constant iota dim broadcast reshape transpose slice reverse dynamic_slice gather".split())
+_KINDS = ("source", "view", "gather", "elementwise")
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,5 @@ def is_tiny(group: Group) -> bool:
         return False
     elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)
     cost = sum(10 if is_expensive(op) else 1 for op in group.ops)
-    simple = all(op.name in _VIEWS or kind(op) == "elementwise" for op in group.ops)
+    simple = all(kind(op) in _KINDS for op in group.ops)
     return simple and elements <= MOST_ELEMENTS and elements * cost <= MOST_OPS

@@ -124,7 +124,7 @@ def position(runs: Runs, axis: int) -> int | None:
 
 
 class Attribute(NamedTuple):
-    """An attribute that speaks of axes.
+    """An attribute that speaks of axes. It stays as it is where it does so of axes that cannot merge.
 
     along: the value for each of whose axes it has an entry. names: the value whose axes the entries number.
     """
@@ -241,6 +241,11 @@ def _windows(op: Op, facts: ShapeFacts) -> Relation:
     return follow(op, [Windowed(a) if a in moving else Same(a) for a in range(op.results[0].rank)])
 
 
+def over_windows(attributes: Sequence[str]) -> AxisRule:
+    """The rule of an op on windows, whose attributes have an entry for each axis."""
+    return AxisRule(_windows, dict.fromkeys(attributes, OF_EACH))
+
+
 # What is read or written where data say. `moved`: what is gathered, or the updates. See `indexing.py`.
 
 
@@ -349,9 +354,10 @@ RESHAPE = AxisRule(lambda op, facts: follow(op, Order.ELEMENTS), _SHAPE)
 TRANSPOSE = AxisRule(_transpose, {"perm": Attribute(along=result, names=operand)})
 SLICE = AxisRule(_slice, dict.fromkeys(("start", "limit", "stride"), Attribute(along=operand)))
 REVERSE = AxisRule(_reverse, {"dims": _OF_OPERAND})
-WINDOW = AxisRule(_window)
+WINDOW = AxisRule(
+    _window, {"dims": _OF_OPERAND, **dict.fromkeys(("sizes", "window", "strides", "dilations"), Attribute())}
+)
 REDUCE = AxisRule(_reduce, {"dims": _OF_OPERAND})
-WINDOWS = AxisRule(_windows)
 GATHER = AxisRule(_placed, {**_NUMBERS, "slice_sizes": Attribute(along=operand)})
 SCATTER = AxisRule(_placed, _NUMBERS)
 DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": OF_EACH}, starts=True)

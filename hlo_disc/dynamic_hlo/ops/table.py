@@ -155,6 +155,6 @@ def links(op: Op, facts: ShapeFacts) -> tuple[Link, ...]:
 
 
 def parts_of(op: Op) -> list[Part]:
-    """What an op assembles its result from, in the order in which it is written; nothing where its row says none."""
+    """Return what an op assembles its result from, in the order in which it is written; nothing for other ops."""
     rule = OPS[op.name].axes
     return rule.parts(op) if rule and rule.parts else []

@@ -139,8 +139,8 @@ def _narrowed(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, objec
 
     operands: list[Instead] = [_without(x, gone) if x.rank else x for x in op.operands]
     if rule.starts:
-        rank = op.operands[0].rank
-        operands[-rank:] = _rest(operands[-rank:], gone)
+        arrays = len(operands) - op.operands[0].rank
+        operands[arrays:] = _rest(operands[arrays:], gone)
     return operands, rule.renumbered(op, left, lambda shape, runs: tuple(shape[axis] for (axis,) in runs))
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
-from hlo_disc.dynamic_hlo.ops.axes import OF_EACH, WINDOW, WINDOWS, AxisRule, Part, assembly, whole
+from hlo_disc.dynamic_hlo.ops.axes import OF_EACH, WINDOW, AxisRule, Part, assembly, over_windows, whole
 from hlo_disc.dynamic_hlo.ops.families import indexing
 from hlo_disc.dynamic_hlo.ops.families.elementwise import infer_elementwise
 from hlo_disc.dynamic_hlo.ops.families.reductions import Combiner, scattered, selected
@@ -181,6 +181,7 @@ def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
     return [(dtype, x.shape)]
 
 
+_OVER_WINDOWS = over_windows(_WINDOWS[:-1])
 _PLACE = assembly(_base_and_placed, dict.fromkeys(("starts", "steps"), OF_EACH))
 
 
@@ -201,8 +202,24 @@ register(
         _row("place", "assemble", 2, _infer_place, _place, "starts", "steps", axes=_PLACE),
         _row("slice_padded", "view", 1, _infer_slice_padded, _slice_padded, "start", "stride", "shape"),
         _row("window", "view", 1, _infer_window, _window, *_ALONG, axes=WINDOW),
-        _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS, axes=WINDOWS),
-        _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS, axes=WINDOWS),
+        _row(
+            "select_windows",
+            "window",
+            None,
+            _infer_select_windows,
+            _select_windows,
+            *_WINDOWS,
+            axes=_OVER_WINDOWS,
+        ),
+        _row(
+            "window_scatter",
+            "window",
+            None,
+            _infer_window_scatter,
+            _window_scatter,
+            *_WINDOWS,
+            axes=_OVER_WINDOWS,
+        ),
         _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
         _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
         _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),

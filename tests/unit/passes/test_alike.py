@@ -539,6 +539,44 @@ def test_ops_of_several_results_without_units(wide: Build, narrow: Build, inputs
                 np.testing.assert_array_equal(x, y, strict=True)
 
 
+WINDOWS = {"window": shape("1, 2"), "strides": (1, 1), "low": shape("0, 1"), "high": shape("0, 0"),
+    "base_dilations": (1, 1), "window_dilations": (1, 1), "body": monoid_region("add", F32)}  # fmt: skip
+ALONG: list[tuple[str, list[tuple[str, str]], dict[str, Any], bool]] = [
+    ("dynamic_slice", [("float32", "1, 4"), ("int32", ""), ("int32", "")], {"sizes": shape("1, 3")}, True),
+    ("dynamic_slice", [("float32", "n + 1, 4"), ("int32", ""), ("int32", "")], {"sizes": shape("1, 4")}, False),
+    ("dynamic_update_slice", [("float32", "1, 4"), ("float32", "1, 2"), ("int32", ""), ("int32", "")], {}, True),
+    ("dynamic_update_slice", [("float32", "3, 4"), ("float32", "1, 4"), ("int32", ""), ("int32", "")], {}, False),
+    ("concatenate", [("float32", "1, n"), ("float32", "1, 2")], {"dim": 1}, True),
+    ("concatenate", [("float32", "1, n"), ("float32", "1, n")], {"dim": 0}, False),
+    ("pad", [("float32", "1, n"), ("float32", "")], {
+        "low": shape("-1, 2"), "high": shape("1, 0"), "interior": shape("0, 1"),
+    }, False),
+    ("pad", [("float32", "1, n"), ("float32", "")], {
+        "low": shape("0, 2"), "high": shape("0, 0"), "interior": shape("2, 1"),
+    }, True),
+    ("reverse", [("float32", "1, n")], {"dims": (0, 1)}, True),
+    ("reduce_window", [("float32", "1, n"), ("float32", "")], WINDOWS, True),
+    ("reduce_with", [("float32", "1, n, 3"), ("float32", "")], {"dims": (1,), "body": monoid_region("add", F32)}, True),
+    ("iota", [], {"shape": shape("1, 4"), "dim": 1, "dtype": F32}, True),
+    ("iota", [], {"shape": shape("1, 4"), "dim": 0, "dtype": F32}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs", "leaves"), ALONG, ids=[name for name, *_ in ALONG])
+def test_axes_of_one_leave_ops_that_do_nothing_along_them(
+    name: str, inputs: list[tuple[str, str]], attrs: dict[str, Any], leaves: bool
+) -> None:
+    (rule,) = (rule for rule in ALIKE_RULES if rule.name == "op beside unit dims")
+    graph = make_graph([*inputs, ("float32", "n")], lambda b, *xs: b.multi(name, xs[:-1], **attrs))
+    after = rewrite(graph, [rule])
+    (op,) = (op for op in after.ops if op.name == name)
+    assert (op.result.rank < graph.outputs[0].rank) == leaves
+    for n in (1, 3):
+        arrays = sample(graph, {"n": n})
+        for x, y in zip(evaluate(graph, arrays), evaluate(after, arrays), strict=True):
+            np.testing.assert_array_equal(x, y, strict=True)
+
+
 def test_every_rule_is_tested() -> None:
     assert {case.rule for case in CASES} == {rule.name for rule in ALIKE_RULES}
     assert len({rule.name for rule in ALIKE}) == len(ALIKE)

@@ -17,7 +17,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
-from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, WINDOWS
+from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, over_windows
 from hlo_disc.dynamic_hlo.ops.families.views import pad
 from hlo_disc.dynamic_hlo.ops.inference import (
     ZERO,
@@ -334,7 +334,7 @@ ROWS = (
         reduce_window,
         (*WINDOW, "body"),
         expensive=True,
-        axes=WINDOWS,
+        axes=over_windows(WINDOW),
     ),
     OpDef(
         "select_and_scatter",

@@ -246,14 +246,15 @@ def over_windows(attributes: Sequence[str]) -> AxisRule:
     return AxisRule(_windows, dict.fromkeys(attributes, OF_EACH))
 
 
-# What is read or written where data say. `moved`: what is gathered, or the updates. See `indexing.py`.
+# What is read or written where data say. See `indexing.py`.
 
 
 def _indices(op: Op) -> Value:
     return op.operands[op.attrs.get("count", 1)]
 
 
-def _moved(op: Op) -> Value:
+def moved(op: Op) -> Value:
+    """Return what is gathered, or the updates."""
     return op.operands[op.attrs["count"] + 1] if "count" in op.attrs else op.result
 
 
@@ -264,7 +265,7 @@ def _target(op: Op) -> Value:
 def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """For each axis of the operand, and each of the indices, the axis of what is moved that it is, if any."""
     attrs, rank = op.attrs, op.operands[0].rank
-    outer = iter([p for p in range(_moved(op).rank) if p not in attrs["offset_dims"]])
+    outer = iter([p for p in range(moved(op).rank) if p not in attrs["offset_dims"]])
     batch = tuple(None if a == attrs["index_vector_dim"] else next(outer) for a in range(_indices(op).rank))
     along = dict(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
     kept = [a for a in range(rank) if a not in along and a not in attrs["collapsed_slice_dims"]]
@@ -274,22 +275,22 @@ def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
 
 def _placed(op: Op, facts: ShapeFacts) -> Relation:
     """Axes stay in place where no index points. The operand of a scatter is its result, which is written in place."""
-    attrs, moved, count = op.attrs, _moved(op), op.attrs.get("count", 0)
+    attrs, other, count = op.attrs, moved(op), op.attrs.get("count", 0)
 
     def link(values: tuple[Value, ...], axes: tuple[int | None, ...], data: Sequence[int]) -> Link:
         def axis(a: int, p: int | None) -> Axis:
-            if p is None or a in data or facts.equal(values[0].shape[a], moved.shape[p]) is not Truth.YES:
+            if p is None or a in data or facts.equal(values[0].shape[a], other.shape[p]) is not Truth.YES:
                 return Elsewhere(p)
             return Same(p)
 
-        return Link(values, moved, tuple(axis(a, p) for a, p in enumerate(axes)))
+        return Link(values, other, tuple(axis(a, p) for a, p in enumerate(axes)))
 
     of, batch = placed(op)
     links = (
         link(op.results if count else op.operands[:1], of, attrs["start_index_map"] + attrs["operand_batching_dims"]),
         link((_indices(op),), batch, attrs["start_indices_batching_dims"]),
     )
-    return Relation((*links, Link(op.operands[count + 1 : 2 * count + 1], moved, Order.AXES)) if count else links)
+    return Relation((*links, Link(op.operands[count + 1 : 2 * count + 1], other, Order.AXES)) if count else links)
 
 
 def _dynamic_slice(op: Op, facts: ShapeFacts) -> Relation:
@@ -341,7 +342,7 @@ _OF_OPERAND = Attribute(names=operand)
 OF_EACH = Attribute(along=result)
 _SHAPE = {"shape": OF_EACH}
 _NUMBERS = {
-    "offset_dims": Attribute(names=_moved),
+    "offset_dims": Attribute(names=moved),
     **dict.fromkeys(("start_indices_batching_dims", "index_vector_dim"), Attribute(names=_indices)),
     **dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_index_map"), Attribute(names=_target)),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
-from hlo_disc.dynamic_hlo.ops.axes import Affine, Reduced, Relation, Runs, Same, followed, placed
+from hlo_disc.dynamic_hlo.ops.axes import Affine, Reduced, Relation, Runs, Same, followed, moved, placed
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.table import axis_rule
 from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, kept_axes
@@ -189,13 +189,12 @@ def dot_general_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
 # Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
 
 
-def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, object], set[int], set[int]] | None:
-    """The op's numbers without what is one place only, and which axes of the indices and of the windows go, if any."""
-    x, indices = op.operands[:2]
-    shape = op.result.shape if op.name == "gather" else op.operands[2].shape
-    attrs, vector = op.attrs, op.attrs["index_vector_dim"]
+@rule(UNIT_RULES, "gather", "scatter")
+def index_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x, indices : (1, b)) → reshape(gather(x, reshape(indices) : (b)))"""
+    (x, indices, *others), attrs, vector = op.operands, op.attrs, op.attrs["index_vector_dim"]
     of, batch = placed(op)
-    ones = _units(facts, shape, attrs["offset_dims"])
+    ones = _units(facts, moved(op).shape, attrs["offset_dims"])
     single = {axis for axis, at in enumerate(of) if at in ones}
     of_indices = _units(facts, indices.shape, range(indices.rank))
     of_windows = ones | {at for axis in of_indices if (at := batch[axis]) is not None}
@@ -212,24 +211,6 @@ def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, object]
     }
     if not of_indices and not of_windows and all(attrs[name] == value for name, value in numbers.items()):
         return None
-    return {**attrs, **numbers}, of_indices, of_windows
-
-
-@rule(UNIT_RULES, "gather")
-def gather_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
-    """gather(x, indices : (1, b)) → reshape(gather(x, reshape(indices) : (b)))"""
-    found = _numbers_without_units(facts, op)
-    if found is None:
-        return None
-    (x, indices), (attrs, of_indices, _) = op.operands, found
-    return make("reshape", make("gather", x, _without(indices, of_indices), **attrs), shape=op.result.shape)
-
-
-@rule(UNIT_RULES, "scatter")
-def scatter_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
-    """scatter(x, indices : (1, b), updates : (1, b)) → scatter(x, reshape(indices) : (b), reshape(updates) : (b))"""
-    found = _numbers_without_units(facts, op) if len(op.results) == 1 else None
-    if found is None:
-        return None
-    (x, indices, updates, *captured), (attrs, of_indices, of_windows) = op.operands, found
-    return make("scatter", x, _without(indices, of_indices), _without(updates, of_windows), *captured, **attrs)
+    updates = [_without(update, of_windows) for update in others[: attrs.get("count", 0)]]
+    operands = (x, _without(indices, of_indices), *updates, *others[len(updates) :])
+    return make("reshape", make(op.name, *operands, **{**attrs, **numbers}), shape=op.result.shape)

@@ -244,7 +244,7 @@ CASES = [
         (("float32", "1"), ("int32", "n")),
     ),
     Case(
-        "gather of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one
+        "index of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one
         lambda b, x, i: gather(b, x, i, "1, 1", vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
         lambda b, x, i: reshape(
             b, gather(b, x, reshape(b, i, "n, 1"), "1, 1", vector=1, start=(1,), offset=(0,), collapsed=(1,)), "1, n"
@@ -253,7 +253,7 @@ CASES = [
         (("float32", "1, 5"), ("int32", "1, n")),
     ),
     Case(
-        "scatter of one",
+        "index of one",
         lambda b, x, i, u: scatter(b, x, i, u, vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
         lambda b, x, i, u: scatter(b, x, reshape(b, i, "n, 1"), u, vector=1, start=(1,), offset=(0,), collapsed=(1,)),
         lambda b, x, i, u: scatter(

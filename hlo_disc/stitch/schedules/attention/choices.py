@@ -43,7 +43,7 @@ from hlo_disc.stitch.schedules.dot.tiles.microkernel import inner_tile, outer_ti
 from hlo_disc.stitch.schedules.dot.tiles.pack import PanelPacker
 from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
-from hlo_disc.stitch.variant import Choice, Condition
+from hlo_disc.stitch.variant import Choice, Condition, Variant
 
 # FLOPs that a score costs between the dots.
 SCORE_FLOPS = 32
@@ -56,7 +56,7 @@ LEAST_ROWS = 64
 
 
 @dataclass(frozen=True)
-class AttentionVariant:
+class AttentionVariant(Variant):
     """One compiled form of an attention group. Kernel arguments: buffers, symbols, items, items a block, rows, chunks.
 
     first, second: the dots as products, rows the queries', every axis apart. few: the form for few query rows. tiles:
@@ -71,7 +71,6 @@ class AttentionVariant:
     tiles: bool
     device: Device
     facts: ShapeFacts
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:

@@ -20,7 +20,6 @@ from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
 from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, over_windows
 from hlo_disc.dynamic_hlo.ops.families.views import pad
 from hlo_disc.dynamic_hlo.ops.inference import (
-    ZERO,
     Types,
     agree,
     agree_shapes,
@@ -31,7 +30,7 @@ from hlo_disc.dynamic_hlo.ops.inference import (
     need_scalar,
 )
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import dilated, padded, positions
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from hlo_disc.abi import PRODUCT
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.mlir import func, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided, row_major
+from hlo_disc.stitch.fusion.strided import Strided, row_major
 from hlo_disc.stitch.schedules.dot.product import Product
 from hlo_disc.stitch.schedules.library import record
 from hlo_disc.stitch.variant import Choice, Condition, Variant

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlo_disc.device import Device, Mma, Tile
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.library_dot import library_dot
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging
 from hlo_disc.stitch.schedules.dot.product import Product, swapped

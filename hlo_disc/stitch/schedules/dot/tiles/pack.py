@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
 from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import copy_pairs, packed_depth, panel_depth

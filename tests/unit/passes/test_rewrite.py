@@ -357,9 +357,9 @@ CASES = [
     Case("neutral operand", with_splat("minimum", 127), with_splat("minimum", 126), (("int8", "b, s"),)),
     Case("neutral operand", with_splat("and", True), with_splat("and", False), (("bool", "b, s"),)),
     Case("neutral operand", with_splat("and", -1), with_splat("and", 1), (("int32", "b, s"),)),
-    Case("negate of negate", lambda b, x: unary(b, x, "negate", "negate"), lambda b, x: unary(b, x, "negate", "abs")),
+    Case("twice negated", lambda b, x: unary(b, x, "negate", "negate"), lambda b, x: unary(b, x, "negate", "abs")),
     Case(
-        "not of not",
+        "twice negated",
         lambda b, x: unary(b, x, "not", "not"),
         lambda b, x: unary(b, x, "not"),
         (("bool", "b, s"),),

@@ -163,16 +163,11 @@ def neutral_operand(facts: ShapeFacts, op: Op) -> Instead | None:
     return None
 
 
-@rule(MATH_RULES, "negate", of="negate")
-def negate_of_negate(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+@rule(MATH_RULES, "negate", "not")
+def twice_negated(facts: ShapeFacts, op: Op) -> Instead | None:
     """negate(negate(x)) → x"""
-    return inner.operands[0]
-
-
-@rule(MATH_RULES, "not", of="not")
-def not_of_not(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
-    """not(not(x)) → x"""
-    return inner.operands[0]
+    inner = made_by(op.operands[0], op.name)
+    return None if inner is None else inner.operands[0]
 
 
 # ---------------------------------------------------------------------------------------------------- exact strength

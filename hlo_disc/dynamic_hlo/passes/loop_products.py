@@ -21,7 +21,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, made_by, scalar_dim
@@ -42,19 +42,11 @@ def multiply_after_loops(graph: Graph, excess_precision: bool = False) -> Graph:
 
 
 def _in_scope(graph: Graph, excess_precision: bool) -> Graph:
-    values: dict[Value, Value] = {}
-    made: list[Op] = []
-    changed = False
-    for op in graph.ops:
-        new = substitute(op, values)
-        loop = _Loop.of(graph.facts, new) if new.name == "while" else None
-        results = loop.without_products(made, excess_precision) if loop else None
-        if results is None:
-            made.append(new)
-        else:
-            changed = True
-            values.update(zip(op.results, results, strict=True))
-    return graph.with_roots(values, ops=tuple(made)) if changed else graph
+    def after(builder: GraphBuilder, op: Op, _: Op) -> list[Value] | None:
+        loop = _Loop.of(graph.facts, op) if op.name == "while" else None
+        return loop.without_products(builder.ops, excess_precision) if loop else None
+
+    return replaced(graph, after)
 
 
 class _Row(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
 from hlo_disc.dynamic_hlo.ops.axes import Affine, Reduced, Relation, Runs, Same, followed, moved, placed
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region, replaced
 from hlo_disc.dynamic_hlo.ops.table import axis_rule
 from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, kept_axes
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, build, make, rule
@@ -20,20 +20,13 @@ UNIT_RULES: list[Rule] = []
 
 def without_units(graph: Graph) -> Graph:
     """An equal graph whose loops, branches and ops with several results have none. Rules do all else."""
-    builder = GraphBuilder(graph.facts)
-    values: dict[Value, Value] = {}
-    for op in graph.ops:
-        moved = op.with_operands([values.get(x, x) for x in op.operands]) if values else op
-        results: Sequence[Value]
+
+    def narrow(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
         if op.name in ("while", "case"):
-            results = _control_without_units(builder, moved)
-        elif len(op.results) > 1:
-            results = _several_beside_unit_dims(builder, moved)
-        else:
-            builder.ops.append(moved)
-            results = moved.results
-        values.update((old, new) for old, new in zip(op.results, results, strict=True) if old is not new)
-    return graph.with_roots(values, ops=tuple(builder.ops))
+            return _control_without_units(builder, op)
+        return _several_beside_unit_dims(builder, op) if len(op.results) > 1 else None
+
+    return replaced(graph, narrow)
 
 
 def _units(facts: ShapeFacts, shape: Shape, axes: Sequence[int]) -> set[int]:
@@ -151,8 +144,11 @@ def op_beside_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
     return None if parts is None else make("reshape", make(op.name, *parts[0], **parts[1]), shape=op.result.shape)
 
 
-def _several_beside_unit_dims(builder: GraphBuilder, op: Op) -> Sequence[Value]:
-    operands, attrs = _narrowed(builder.facts, op) or (op.operands, op.attrs)
+def _several_beside_unit_dims(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
+    parts = _narrowed(builder.facts, op)
+    if parts is None:
+        return None
+    operands, attrs = parts
     results = builder.multi(op.name, [build(builder, x) for x in operands], op.loc, **attrs)
     return [_shaped(builder, new, old) for new, old in zip(results, op.results, strict=True)]
 

@@ -79,6 +79,9 @@ ASSEMBLED: list[tuple[str, list[tuple[str, str]], dict[str, Any], list[str]]] = 
     ("pad", [("float32", "2, 3, 1"), ("float32", "")], {
         "low": shape("0, 0, 0"), "high": shape("0, -2, 0"), "interior": shape("0, 1, 0"),
     }, ["SES"]),
+    ("pad", [("float32", "2, 3, 1"), ("float32", "")], {
+        "low": shape("0, 1, 0"), "high": shape("0, -1, 0"), "interior": shape("0, 0, 0"),
+    }, ["SES"]),
     ("place", [("float32", "2, 5, 4"), ("float32", "2, 2, 4")], {
         "starts": shape("0, 1, 0"), "steps": shape("1, 3, 1"),
     }, ["SSS", "SES"]),

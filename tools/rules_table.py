@@ -38,7 +38,7 @@ def _tables(tables: Sequence[tuple[str, str, Sequence[Rule]]]) -> Iterator[str]:
         yield "| rule | at | picture |"
         yield "|---|---|---|"
         for rule in rules:
-            roots = ", ".join(f"`{root}`" for root in rule.roots) if len(rule.roots) <= FEW else "many ops"
+            roots = ", ".join(f"`{root}`" for root in rule.roots) if 0 < len(rule.roots) <= FEW else "many ops"
             yield f"| {rule.name} | {roots} | `{rule.picture}` |"
 
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array, raw_dim, regions
+from hlo_disc.dynamic_hlo.ops.cost import operations
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by, scalar_dim, splat
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.profile.limits import Limits
-
-_VIEWS = ("reshape", "transpose", "convert")  # all elements of the operand, each once
-_PARTS = ("gather", "dynamic_slice", "slice")
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ class _Count:
         total: Counter[np.dtype] = Counter()
         for op in ops:
             if op.name == "dot_general":
-                contracted = self._product(op.attrs["lhs_contract"], op.operands[0])
-                total[_factors(op)] += 2 * self.elements(op.result) * contracted
+                total[_factors(op)] += self._size(operations(op))
             elif op.name == "convolution":
                 total[_factors(op)] += 2 * self._convolution(op)
             elif op.name == "while":
@@ -174,15 +172,19 @@ class _Count:
         return min(whole, sum(self._read_by(op, position, whole) for op, position in self.uses.get(value, ())))
 
     def _read_by(self, op: Op, position: int, whole: int) -> int:
-        if op.name in _PARTS and position == 0:
-            return self.elements(op.result)
-        if op.name in _VIEWS:
+        if _only_moves(op):
             return self.read(op.result)
+        if kind(op) == "gather" and position == 0:
+            return self.elements(op.result)
         if op.name == "while" and position >= op.attrs["carried"]:
             return self._turns_counted(op) * sum(self.read(op.attrs[r].inputs[position]) for r in ("cond", "body"))
         if op.name == "case" and position:
             return min(self.read(branch.inputs[position - 1]) for branch in op.attrs["branches"])
         return whole
+
+
+def _only_moves(op: Op) -> bool:
+    return kind(op) == "view" or op.name == "convert"
 
 
 def _factors(op: Op) -> np.dtype:
@@ -192,7 +194,7 @@ def _factors(op: Op) -> np.dtype:
 
 def _stored(value: Value) -> np.dtype:
     narrowest = value.dtype
-    while value.op is not None and value.op.name in (*_VIEWS, "broadcast", "slice"):
+    while value.op is not None and _only_moves(value.op):
         value = value.op.operands[0]
         narrowest = min(narrowest, value.dtype, key=lambda dtype: dtype.itemsize)
     return narrowest

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 
 _ULPS = 3
 # How far apart two correct implementations may be: of the value, and of the largest value beside it.
@@ -41,11 +41,6 @@ def _bad(wrong: Callable[[np.ndarray, np.ndarray], np.ndarray], got: np.ndarray,
 def _same(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     equal = np.asarray(got == want)
     return equal | ((got != got) & (want != want)) if is_float(want.dtype) else equal
-
-
-def is_float(dtype: np.dtype) -> bool:
-    """Whether it is a real floating type, ml_dtypes' included."""
-    return dtype_class(dtype) == "float"
 
 
 def _unequal(got: np.ndarray, want: np.ndarray) -> np.ndarray:

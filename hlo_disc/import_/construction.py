@@ -12,13 +12,12 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.numbers import holds
 from hlo_disc.dynamic_hlo.sizes.shapes import has_products
 from hlo_disc.errors import ShapeError, SizeOverflowError
 from hlo_disc.import_.sizes import symbols
-from hlo_disc.import_.sizes.elements import ONE
 
 _INTERNED_BYTES = 64
 

@@ -20,8 +20,6 @@ from hlo_disc.stitch.schedule import CONTROL, HOST
 from hlo_disc.stitch.scheduling import Scheduled, Step
 from hlo_disc.stitch.variant import Choice
 
-_PARTS = ("gather", "dynamic_slice", "slice")
-
 
 def account(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement | None, device: Device) -> Account:
     """The forms of all launches and, once memory is planned, where values lie and when."""
@@ -74,7 +72,7 @@ def _launch(step: Step, places: _Places, at: int, device: Device) -> Launch:
 def _read(value: Value, group: Group) -> Dim:
     """The bytes of an input that a group reads: of what it only gathers from, those gathered."""
     uses = [(op, i) for op in group.ops for i, x in enumerate(op.operands) if x is value]
-    if not uses or value in group.outputs or any(op.name not in _PARTS or i for op, i in uses):
+    if not uses or value in group.outputs or any(i or (kind(op) != "gather" and op.name != "slice") for op, i in uses):
         return value_bytes(value)
     return Dim.min(value_bytes(value), sum((value_bytes(op.result) for op, _ in uses), ZERO))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -15,7 +15,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 
 class Variant(Protocol):
-    """One compiled form of a group."""
+    """One compiled form of a group; without fast memory and workspace, unless it says so."""
 
     @property
     def name(self) -> str:
@@ -41,12 +41,12 @@ class Variant(Protocol):
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block, in bytes."""
-        ...
+        return ZERO
 
     @property
     def workspace(self) -> tuple[Value, ...]:
         """Memory that it needs from the arena while it runs; its buffers come after all others."""
-        ...
+        return ()
 
 
 class Packing(Protocol):

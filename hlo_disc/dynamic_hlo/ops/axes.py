@@ -91,6 +91,19 @@ class Link(NamedTuple):
         return () if isinstance(self.along, Order) else self.along
 
 
+class Part(NamedTuple):
+    """A value inside the result: element i of an axis at starts + i*steps, with scalars that are clamped as starts."""
+
+    value: Value
+    starts: tuple[Dim | Value, ...]
+    steps: tuple[Dim, ...]
+
+
+def whole(value: Value) -> Part:
+    """The part that is all of the result."""
+    return Part(value, (ZERO,) * value.rank, (ONE,) * value.rank)
+
+
 class Relation(NamedTuple):
     """links: from operands to the first result, between operands, or from results to an operand that is moved there.
 
@@ -111,7 +124,7 @@ def position(runs: Runs, axis: int) -> int | None:
 
 
 class Attribute(NamedTuple):
-    """An attribute that speaks of axes.
+    """An attribute that speaks of axes. It stays as it is where it does so of axes that cannot merge.
 
     along: the value for each of whose axes it has an entry. names: the value whose axes the entries number.
     """
@@ -124,12 +137,13 @@ class Attribute(NamedTuple):
 class AxisRule:
     """attributes: those that speak of axes. Kernels compute an op with all its axes if that or the relation is None.
 
-    starts: scalars behind the arrays are one for each axis of the first.
+    starts: scalars behind the arrays are one for each axis of the first. parts: what an op assembles its result from.
     """
 
     relation: Callable[[Op, ShapeFacts], Relation | None]
     attributes: Mapping[str, Attribute] | None = None
     starts: bool = False
+    parts: Callable[[Op], list[Part]] | None = None
 
     def renumbered(
         self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
@@ -227,14 +241,20 @@ def _windows(op: Op, facts: ShapeFacts) -> Relation:
     return follow(op, [Windowed(a) if a in moving else Same(a) for a in range(op.results[0].rank)])
 
 
-# What is read or written where data say. `moved`: what is gathered, or the updates. See `indexing.py`.
+def over_windows(attributes: Sequence[str]) -> AxisRule:
+    """The rule of an op on windows, whose attributes have an entry for each axis."""
+    return AxisRule(_windows, dict.fromkeys(attributes, OF_EACH))
+
+
+# What is read or written where data say. See `indexing.py`.
 
 
 def _indices(op: Op) -> Value:
     return op.operands[op.attrs.get("count", 1)]
 
 
-def _moved(op: Op) -> Value:
+def moved(op: Op) -> Value:
+    """Return what is gathered, or the updates."""
     return op.operands[op.attrs["count"] + 1] if "count" in op.attrs else op.result
 
 
@@ -245,7 +265,7 @@ def _target(op: Op) -> Value:
 def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """For each axis of the operand, and each of the indices, the axis of what is moved that it is, if any."""
     attrs, rank = op.attrs, op.operands[0].rank
-    outer = iter([p for p in range(_moved(op).rank) if p not in attrs["offset_dims"]])
+    outer = iter([p for p in range(moved(op).rank) if p not in attrs["offset_dims"]])
     batch = tuple(None if a == attrs["index_vector_dim"] else next(outer) for a in range(_indices(op).rank))
     along = dict(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
     kept = [a for a in range(rank) if a not in along and a not in attrs["collapsed_slice_dims"]]
@@ -255,22 +275,22 @@ def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
 
 def _placed(op: Op, facts: ShapeFacts) -> Relation:
     """Axes stay in place where no index points. The operand of a scatter is its result, which is written in place."""
-    attrs, moved, count = op.attrs, _moved(op), op.attrs.get("count", 0)
+    attrs, other, count = op.attrs, moved(op), op.attrs.get("count", 0)
 
     def link(values: tuple[Value, ...], axes: tuple[int | None, ...], data: Sequence[int]) -> Link:
         def axis(a: int, p: int | None) -> Axis:
-            if p is None or a in data or facts.equal(values[0].shape[a], moved.shape[p]) is not Truth.YES:
+            if p is None or a in data or facts.equal(values[0].shape[a], other.shape[p]) is not Truth.YES:
                 return Elsewhere(p)
             return Same(p)
 
-        return Link(values, moved, tuple(axis(a, p) for a, p in enumerate(axes)))
+        return Link(values, other, tuple(axis(a, p) for a, p in enumerate(axes)))
 
     of, batch = placed(op)
     links = (
         link(op.results if count else op.operands[:1], of, attrs["start_index_map"] + attrs["operand_batching_dims"]),
         link((_indices(op),), batch, attrs["start_indices_batching_dims"]),
     )
-    return Relation((*links, Link(op.operands[count + 1 : 2 * count + 1], moved, Order.AXES)) if count else links)
+    return Relation((*links, Link(op.operands[count + 1 : 2 * count + 1], other, Order.AXES)) if count else links)
 
 
 def _dynamic_slice(op: Op, facts: ShapeFacts) -> Relation:
@@ -279,10 +299,50 @@ def _dynamic_slice(op: Op, facts: ShapeFacts) -> Relation:
     return Relation((Link(op.operands[:1], op.result, along),))
 
 
+# What is assembled from parts.
+
+
+def _concatenated(op: Op) -> list[Part]:
+    axis, rank, at, parts = op.attrs["dim"], op.result.rank, ZERO, []
+    for x in op.operands:
+        parts.append(Part(x, tuple(at if a == axis else ZERO for a in range(rank)), (ONE,) * rank))
+        at = at + x.shape[axis]
+    return parts
+
+
+def _padded(op: Op) -> list[Part]:
+    """The operand alone: all else is the padding."""
+    return [Part(op.operands[0], op.attrs["low"], tuple(n + 1 for n in op.attrs["interior"]))]
+
+
+def _updated(op: Op) -> list[Part]:
+    base, update, *starts = op.operands
+    return [whole(base), Part(update, tuple(starts), (ONE,) * base.rank)]
+
+
+def assembly(parts: Callable[[Op], list[Part]], attributes: Mapping[str, Attribute], starts: bool = False) -> AxisRule:
+    """The rule of an op whose result is made of parts: axes of theirs as long as the result's stay in place."""
+
+    def relation(op: Op, facts: ShapeFacts) -> Relation:
+        def axis(a: int, n: Dim, start: Dim | Value, step: Dim) -> Axis:
+            first = start == ZERO or isinstance(start, Value)  # which is clamped
+            stays = first and ONE in (step, n) and facts.equal(n, op.result.shape[a]) is Truth.YES
+            return Same(a) if stays else Elsewhere(a)
+
+        def link(x: Value, starts: Sequence[Dim | Value], steps: Shape) -> Link:
+            rows = enumerate(zip(x.shape, starts, steps, strict=True))
+            return Link((x,), op.result, tuple(axis(a, *row) for a, row in rows))
+
+        return Relation(tuple(link(*part) for part in parts(op)))
+
+    return AxisRule(relation, attributes, starts, parts)
+
+
 _OF_OPERAND = Attribute(names=operand)
-_SHAPE = {"shape": Attribute(along=result)}
+OF_EACH = Attribute(along=result)
+_SHAPE = {"shape": OF_EACH}
 _NUMBERS = {
-    "offset_dims": Attribute(names=_moved),
+    "offset_dims": Attribute(names=moved),
     **dict.fromkeys(("start_indices_batching_dims", "index_vector_dim"), Attribute(names=_indices)),
     **dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_index_map"), Attribute(names=_target)),
 }
@@ -295,14 +355,14 @@ RESHAPE = AxisRule(lambda op, facts: follow(op, Order.ELEMENTS), _SHAPE)
 TRANSPOSE = AxisRule(_transpose, {"perm": Attribute(along=result, names=operand)})
 SLICE = AxisRule(_slice, dict.fromkeys(("start", "limit", "stride"), Attribute(along=operand)))
 REVERSE = AxisRule(_reverse, {"dims": _OF_OPERAND})
-WINDOW = AxisRule(_window)
+WINDOW = AxisRule(
+    _window, {"dims": _OF_OPERAND, **dict.fromkeys(("sizes", "window", "strides", "dilations"), Attribute())}
+)
 REDUCE = AxisRule(_reduce, {"dims": _OF_OPERAND})
-CUMULATIVE = AxisRule(lambda op, facts: follow(op, Order.AXES, (op.attrs["dim"],)), {"dim": _OF_OPERAND})
-WINDOWS = AxisRule(_windows)
 GATHER = AxisRule(_placed, {**_NUMBERS, "slice_sizes": Attribute(along=operand)})
 SCATTER = AxisRule(_placed, _NUMBERS)
-DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": Attribute(along=result)}, starts=True)
-# Of these only the attributes are known.
-CONCATENATE = SORT = AxisRule(lambda op, facts: None, {"dim": _OF_OPERAND})
-PAD = AxisRule(lambda op, facts: None, dict.fromkeys(("low", "high", "interior"), Attribute(along=operand)))
-UPDATE = AxisRule(lambda op, facts: None, {}, starts=True)
+DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": OF_EACH}, starts=True)
+CUMULATIVE = SORT = AxisRule(lambda op, facts: follow(op, Order.AXES, (op.attrs["dim"],)), {"dim": _OF_OPERAND})
+CONCATENATE = assembly(_concatenated, {"dim": _OF_OPERAND})
+PAD = assembly(_padded, dict.fromkeys(("low", "high", "interior"), OF_EACH))
+UPDATE = assembly(_updated, {}, starts=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.table import infer
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError
@@ -41,6 +41,25 @@ def _check_bytes(dtype: np.dtype, shape: Shape) -> None:
         count *= sum(abs(coefficient) for _, coefficient in d.terms)
     if count >= 1 << 63:
         raise ShapeError(f"a result of {dtype}[{', '.join(map(str, shape))}] has more bytes than 64 bits can count")
+
+
+def replaced(graph: Graph, replacement: Callable[[GraphBuilder, Op, Op], Sequence[Value] | None]) -> Graph:
+    """The graph with other values in place of the results of ops; the same object when no op is replaced.
+
+    replacement: takes a builder, an op that reads what was replaced before, and the op of the graph that it is; gives
+    a value for each result, or None where the op stays.
+    """
+    builder, found = GraphBuilder(graph.facts), False
+    values: dict[Value, Value] = {}
+    for old in graph.ops:
+        op = substitute(old, values)
+        results = replacement(builder, op, old)
+        if results is None:
+            builder.ops.append(op)
+        else:
+            found = True
+            values.update(zip(old.results, results, strict=True))
+    return graph.with_roots(values, ops=tuple(builder.ops)) if found else graph
 
 
 def make_region(

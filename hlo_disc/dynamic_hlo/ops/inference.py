@@ -22,9 +22,6 @@ from hlo_disc.errors import CompileError, ShapeError
 Types = list[tuple[np.dtype, Shape]]
 Rule = Callable[[Op, ShapeFacts], Types]
 
-ONE = Dim.const(1)
-ZERO = Dim.const(0)
-
 
 # ---------------------------------------------------------------------------------------------------------- errors
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op, Region
-from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, AxisRule, Link
+from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, AxisRule, Link, Part
 from hlo_disc.dynamic_hlo.ops.families import (
     control,
     conversions,
@@ -152,3 +152,9 @@ def links(op: Op, facts: ShapeFacts) -> tuple[Link, ...]:
     rule = axis_rule(op)
     relation = rule.relation(op, facts) if rule else None
     return relation.links if relation else ()
+
+
+def parts_of(op: Op) -> list[Part]:
+    """Return what an op assembles its result from, in the order in which it is written; nothing for other ops."""
+    rule = OPS[op.name].axes
+    return rule.parts(op) if rule and rule.parts else []

@@ -6,14 +6,14 @@ only the shape matters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, dims_in, everywhere, has_effect
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.reference import apply, apply_all
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, constant, is_one, is_zero, made_by, splat
 from hlo_disc.dynamic_hlo.passes.rules.rewrite import cse, rewrite
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, filled, make, rule, zeros
@@ -28,9 +28,8 @@ EMPTY_RULES: list[Rule] = []
 SPELLING_RULES: list[Rule] = []
 # Whole numbers up to it, and a few products and sums of them, are exact in single precision.
 _MOST_EXACT = 1 << 10
-_PURE = tuple(
-    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
-)
+# Kinds of ops that have no operands, effects, or regions that may run for long.
+_IMPURE = ("source", "call", "control")
 
 
 def alike(graph: Graph) -> Graph:
@@ -46,47 +45,31 @@ def alike(graph: Graph) -> Graph:
 def _without_sorts(graph: Graph) -> Graph:
     """Replace sorts of at most one element by their operands."""
 
-    def sorted_already(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
+    def sorted_already(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
         if op.name == "sort" and graph.facts.at_most(op.results[0].shape[op.attrs["dim"]], ONE) is Truth.YES:
             return op.operands[: len(op.results)]  # after them comes what the comparison reads
         return None
 
-    return _replaced(graph, sorted_already)
+    return replaced(graph, sorted_already)
 
 
 def _with_known_results(graph: Graph) -> Graph:
     """Computed here, where all that an op takes is known and small, a count too."""
 
-    def computed(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
+    def computed(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
         arrays = [array for x in op.operands if (array := _known(x)) is not None]
-        if len(op.results) < 2 or op.name not in _PURE or len(arrays) < len(op.operands):
+        if len(op.results) < 2 or kind(op) in _IMPURE or len(arrays) < len(op.operands):
             return None
         if not all(d.is_const for d in dims_in(op)):
             return None
         return [builder.op("constant", (), op.loc, value=array) for array in apply_all(op, arrays)]
 
-    return _replaced(graph, computed)
+    return replaced(graph, computed)
 
 
 def _known(value: Value) -> np.ndarray | None:
     count = made_by(value, "iota")
     return apply(count, ()) if count is not None and is_small(value.shape) else known_array(value)
-
-
-def _replaced(graph: Graph, replacement: Callable[[GraphBuilder, Op], Sequence[Value] | None]) -> Graph:
-    """With these values in place of the results of ops, None where they stay."""
-    builder = GraphBuilder(graph.facts)
-    values: dict[Value, Value] = {}
-    found = False
-    for op in graph.ops:
-        moved = op.with_operands([values.get(x, x) for x in op.operands]) if found else op
-        results = replacement(builder, moved)
-        found = found or results is not None
-        if results is None:
-            builder.ops.append(moved)
-            results = moved.results
-        values.update(zip(op.results, results, strict=True))
-    return graph.with_roots(values, ops=tuple(builder.ops)) if found else graph
 
 
 # --------------------------------------------------------------------------------------------------- empty arrays
@@ -96,11 +79,11 @@ def _is_empty(facts: ShapeFacts, value: Value) -> bool:
     return is_zero(facts, dim_product(value.shape))
 
 
-@rule(EMPTY_RULES, *_PURE)
+@rule(EMPTY_RULES)
 def empty(facts: ShapeFacts, op: Op) -> Instead | None:
     """exponential(x : (0, s)) → broadcast(0) : (0, s)"""
-    alone = len(op.results) == 1 and not has_effect(op)
-    return zeros(op.result) if alone and _is_empty(facts, op.result) else None
+    pure = kind(op) not in _IMPURE and op.name != "broadcast" and not has_effect(op)
+    return zeros(op.result) if pure and _is_empty(facts, op.result) else None
 
 
 @rule(EMPTY_RULES, "constant")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, uses
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, make, rule
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
@@ -43,56 +43,42 @@ def dot_general_of_transpose(facts: ShapeFacts, op: Op) -> Instead | None:
 def orient_dots(graph: Graph) -> Graph:
     """Exchange the operands of dots whose only user is a transpose that puts the rhs's axes before the lhs's."""
     users = uses(graph)
-    builder = GraphBuilder(graph.facts)
-    values: dict[Value, Value] = {}
     perms: dict[Op, tuple[int, ...]] = {}
-    for op in graph.ops:
-        operands = tuple(values.get(value, value) for value in op.operands)
-        attrs: dict[str, Any] = dict(op.attrs)
-        if op in perms:
-            attrs["perm"] = perms[op]
-        elif op.name == "dot_general" and len(users[op.result]) == 1 and op.result not in graph.outputs:
-            (user,) = users[op.result]
-            perm = _perm_after_exchange(op, user) if user.name == "transpose" else None
-            if perm is not None:
-                perms[user] = perm
-                operands = operands[::-1]
-                attrs = {_OTHER_SIDE.get(name, name): value for name, value in attrs.items()}
-        if attrs == op.attrs and operands == op.operands:
-            builder.ops.append(op)
-        else:
-            values.update(zip(op.results, builder.multi(op.name, operands, op.loc, **attrs), strict=True))
-    if not perms:
-        return graph
-    return graph.with_roots(values, ops=tuple(builder.ops))
+
+    def turned(builder: GraphBuilder, op: Op, old: Op) -> Sequence[Value] | None:
+        if old in perms:
+            return builder.multi("transpose", op.operands, op.loc, perm=perms[old])
+        if op.name != "dot_general" or len(users[old.result]) != 1 or old.result in graph.outputs:
+            return None
+        (user,) = users[old.result]
+        perm = _perm_after_exchange(op, user) if user.name == "transpose" else None
+        if perm is None:
+            return None
+        perms[user] = perm
+        attrs = {_OTHER_SIDE.get(name, name): value for name, value in op.attrs.items()}
+        return builder.multi(op.name, op.operands[::-1], op.loc, **attrs)
+
+    return replaced(graph, turned)
 
 
 def split_batches(graph: Graph) -> Graph:
     """Dots of one batch axis whose only user splits it have its parts as batch axes, if an operand has them too."""
     users = uses(graph)
-    splits: dict[Op, tuple[Op, Shape]] = {}
+    splits: dict[Op, Shape] = {}
     for op in graph.ops:
         dot = op.operands[0].op if op.name == "reshape" else None
         if dot is None or dot.name != "dot_general" or len(users[dot.result]) > 1 or dot.result in graph.roots:
             continue
         sizes = _batch_split_by(op, dot, graph.facts)
         if sizes and any(_has_parts(graph.facts, *side, sizes) for side in _sides(dot)):
-            splits[dot] = op, sizes
-    if not splits:
-        return graph
-    builder = GraphBuilder(graph.facts)
-    values: dict[Value, Value] = {}
-    replaced = {op for op, _ in splits.values()}
-    for op in graph.ops:
-        operands = tuple(values.get(value, value) for value in op.operands)
-        if op in splits:
-            reshape, sizes = splits[op]
-            values[reshape.result] = _split(builder, op, operands, sizes)
-        elif op not in replaced and operands == op.operands:
-            builder.ops.append(op)
-        elif op not in replaced:
-            values.update(zip(op.results, builder.multi(op.name, operands, op.loc, **op.attrs), strict=True))
-    return graph.with_roots(values, ops=tuple(builder.ops))
+            splits[dot] = sizes
+
+    def split(builder: GraphBuilder, op: Op, old: Op) -> Sequence[Value] | None:
+        if old.operands and old.operands[0].op in splits:  # the reshape
+            return op.operands
+        return [_split(builder, op, splits[old])] if old in splits else None
+
+    return replaced(graph, split)
 
 
 def _batch_split_by(reshape: Op, dot: Op, facts: ShapeFacts) -> Shape | None:
@@ -121,11 +107,11 @@ def _has_parts(facts: ShapeFacts, x: Value, axis: int, sizes: Shape) -> bool:
     return inner is not None and same_shape(facts, inner.operands[0].shape, _parted(x, axis, sizes))
 
 
-def _split(builder: GraphBuilder, dot: Op, operands: Sequence[Value], sizes: Shape) -> Value:
+def _split(builder: GraphBuilder, dot: Op, sizes: Shape) -> Value:
     more = len(sizes) - 1
     attrs: dict[str, Any] = dict(dot.attrs)
     made = []
-    for x, side in zip(operands, ("lhs", "rhs"), strict=True):
+    for x, side in zip(dot.operands, ("lhs", "rhs"), strict=True):
         (axis,) = dot.attrs[f"{side}_batch"]
         made.append(builder.op("reshape", (x,), dot.loc, shape=_parted(x, axis, sizes)))
         attrs[f"{side}_batch"] = tuple(range(axis, axis + len(sizes)))

@@ -21,13 +21,13 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, made_by, scalar_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
-_VIEWS = ("reshape", "transpose")
 WIDER = 4
 
 Line = tuple[Dim, int]  # a scalar of the body: where it starts, and by how much it grows in each turn
@@ -42,19 +42,11 @@ def multiply_after_loops(graph: Graph, excess_precision: bool = False) -> Graph:
 
 
 def _in_scope(graph: Graph, excess_precision: bool) -> Graph:
-    values: dict[Value, Value] = {}
-    made: list[Op] = []
-    changed = False
-    for op in graph.ops:
-        new = substitute(op, values)
-        loop = _Loop.of(graph.facts, new) if new.name == "while" else None
-        results = loop.without_products(made, excess_precision) if loop else None
-        if results is None:
-            made.append(new)
-        else:
-            changed = True
-            values.update(zip(op.results, results, strict=True))
-    return graph.with_roots(values, ops=tuple(made)) if changed else graph
+    def after(builder: GraphBuilder, op: Op, _: Op) -> list[Value] | None:
+        loop = _Loop.of(graph.facts, op) if op.name == "while" else None
+        return loop.without_products(builder.ops, excess_precision) if loop else None
+
+    return replaced(graph, after)
 
 
 class _Row(NamedTuple):
@@ -149,7 +141,7 @@ class _Loop:
             return None
         (value,) = (x for x in add.operands if x is not c)
         views: list[Op] = []
-        while value.op is not None and value.op.name in _VIEWS and self.uses[value] == 1:
+        while value.op is not None and kind(value.op) == "view" and self.uses[value] == 1:
             views.insert(0, value.op)
             value = value.op.operands[0]
         dot = made_by(value, "dot_general")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
-from hlo_disc.dynamic_hlo.ops.axes import Runs, Same, placed
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.table import OPS, links
-from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, is_zero, kept_axes
+from hlo_disc.dynamic_hlo.ops.axes import Affine, Reduced, Relation, Runs, Same, followed, moved, placed
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region, replaced
+from hlo_disc.dynamic_hlo.ops.table import axis_rule
+from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, kept_axes
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
@@ -19,21 +19,14 @@ UNIT_RULES: list[Rule] = []
 
 
 def without_units(graph: Graph) -> Graph:
-    """An equal graph whose loops, branches and ops along axes with several results have none. Rules do all else."""
-    builder = GraphBuilder(graph.facts)
-    values: dict[Value, Value] = {}
-    for op in graph.ops:
-        moved = op.with_operands([values.get(x, x) for x in op.operands]) if values else op
-        results: Sequence[Value]
+    """An equal graph whose loops, branches and ops with several results have none. Rules do all else."""
+
+    def narrow(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
         if op.name in ("while", "case"):
-            results = _control_without_units(builder, moved)
-        elif op.name in _SEVERAL:
-            results = _without_unnamed(builder, moved)
-        else:
-            builder.ops.append(moved)
-            results = moved.results
-        values.update((old, new) for old, new in zip(op.results, results, strict=True) if old is not new)
-    return graph.with_roots(values, ops=tuple(builder.ops))
+            return _control_without_units(builder, op)
+        return _several_beside_unit_dims(builder, op) if len(op.results) > 1 else None
+
+    return replaced(graph, narrow)
 
 
 def _units(facts: ShapeFacts, shape: Shape, axes: Sequence[int]) -> set[int]:
@@ -100,61 +93,67 @@ def _narrow(facts: ShapeFacts, region: Region, taken: Sequence[set[int]], made: 
 
 # ------------------------------------------------------------------------------------------ what is done axis by axis
 
-_SEVERAL = ("sort", "cumulative", "reduce_with")
-_VIEWS = ("iota", "slice", "dynamic_slice", "dynamic_update_slice", "reverse", "transpose", "concatenate", "pad")
+_OTHERWISE = ("broadcast", "reshape", "gather", "scatter")  # rules of their own take axes of size 1 from them
 
 
-def _unnamed(facts: ShapeFacts, op: Op) -> set[int]:
-    """Axes of size 1, before and after, along which the op does nothing."""
-    arrays = _arrays(op)
-    if op.name in ("iota", "slice", "dynamic_slice", "pad"):
-        arrays.append(op.result)
-    gone = _common_units(facts, *arrays)
-    if op.name == "pad":
-        low, high = op.attrs["low"], op.attrs["high"]
-        return {axis for axis in gone if is_zero(facts, low[axis]) and is_zero(facts, high[axis])}
-    return gone.difference(() if op.name == "reverse" else op.attrs.get("dims", (op.attrs.get("dim"),)))
+def _idle(facts: ShapeFacts, relation: Relation, arrays: Sequence[Value]) -> tuple[set[int], set[int]]:
+    """Return the axes of size 1 of the arrays along which nothing is done, and those of the results that follow."""
+    gone = _common_units(facts, *arrays).difference(relation.apart)
+    reduced: set[int] = set()
+    of_results: dict[int, Sequence[int | None]] = {}
+    for link in relation.links:
+        for axis, entry in enumerate(link.entries):
+            of_results[axis] = followed(entry)
+            if isinstance(entry, Reduced):
+                reduced.add(axis)
+            elif not isinstance(entry, Same | Affine) or not all(
+                is_one(facts, link.other.shape[of]) for of in followed(entry) if of is not None
+            ):
+                gone.discard(axis)
+    if gone >= reduced:  # a rule for programs makes a reshape of what is reduced along such axes alone
+        gone -= reduced
+    return gone, {of for axis in gone for of in of_results.get(axis, (axis,)) if of is not None}
 
 
-def _arrays(op: Op) -> list[Value]:
-    """The operands but for scalars."""
-    return [x for x in op.operands if x.rank == op.operands[0].rank]
-
-
-def _unnamed_apart(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, object]] | None:
-    """The operands and attributes of the op without these axes, None where there are none."""
-    gone, rule = _unnamed(facts, op), OPS[op.name].axes
-    if not gone or rule is None:
+def _narrowed(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, object]] | None:
+    """The operands and attributes of the op without axes of size 1 along which it does nothing; None without any."""
+    rule = axis_rule(op)
+    if rule is None or rule.attributes is None or op.name in _OTHERWISE:
+        return None
+    relation = rule.relation(op, facts)
+    if relation is None or not (relation.links or relation.apart):
+        return None
+    gone, of_results = _idle(facts, relation, [x for x in op.operands if x.rank] or op.results)
+    if not gone:
         return None
 
-    entries = [(a, entry) for link in links(op, facts) for a, entry in enumerate(link.entries)]
-    of_result = {entry.axis for a, entry in entries if a in gone and isinstance(entry, Same)} or gone
-
     def left(value: Value) -> Runs:
-        return [[axis] for axis in range(value.rank) if axis not in (of_result if value in op.results else gone)]
+        return [[axis] for axis in range(value.rank) if axis not in (of_results if value in op.results else gone)]
 
-    arrays = _arrays(op)
-    others = op.operands[len(arrays) :]
-    attrs = rule.renumbered(op, left, lambda shape, runs: tuple(shape[axis] for (axis,) in runs))
-    return [*(_without(x, gone) for x in arrays), *(_rest(others, gone) if rule.starts else others)], attrs
+    operands: list[Instead] = [_without(x, gone) if x.rank else x for x in op.operands]
+    if rule.starts:
+        arrays = len(operands) - op.operands[0].rank
+        operands[arrays:] = _rest(operands[arrays:], gone)
+    return operands, rule.renumbered(op, left, lambda shape, runs: tuple(shape[axis] for (axis,) in runs))
 
 
-def _without_unnamed(builder: GraphBuilder, op: Op) -> Sequence[Value]:
-    parts = _unnamed_apart(builder.facts, op)
-    operands, attrs = parts or (op.operands, op.attrs)
+@rule(UNIT_RULES)
+def op_beside_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """add(x : (1, s), y : (1, s)) → reshape(add(reshape(x) : (s), reshape(y) : (s))) : (1, s)"""
+    parts = _narrowed(facts, op)
+    return None if parts is None else make("reshape", make(op.name, *parts[0], **parts[1]), shape=op.result.shape)
+
+
+def _several_beside_unit_dims(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
+    parts = _narrowed(builder.facts, op)
+    if parts is None:
+        return None
+    operands, attrs = parts
     results = builder.multi(op.name, [build(builder, x) for x in operands], op.loc, **attrs)
     return [_shaped(builder, new, old) for new, old in zip(results, op.results, strict=True)]
 
 
 # ----------------------------------------------------------------------------------------------------------- the rest
-
-
-@rule(UNIT_RULES, *(name for name, row in OPS.items() if row.kind == "elementwise"))
-def elementwise_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
-    """add(x : (1, s), y : (1, s)) → reshape(add(reshape(x) : (s), reshape(y) : (s))) : (1, s)"""
-    gone = _units(facts, op.result.shape, range(op.result.rank))
-    operands = [_without(x, gone) if x.rank else x for x in op.operands]
-    return make("reshape", make(op.name, *operands, **op.attrs), shape=op.result.shape) if gone else None
 
 
 @rule(UNIT_RULES, "reshape", of="broadcast")
@@ -183,27 +182,15 @@ def dot_general_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
     return make("reshape", make("dot_general", *operands, **attrs), shape=op.result.shape)
 
 
-@rule(UNIT_RULES, "reduce")
-def reduce_beside_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
-    """reduce(x : (1, s), init), dims = (1) → reshape(reduce(reshape(x) : (s), init) : ()) : (1)"""
-    (x, init), dims = op.operands, op.attrs["dims"]
-    gone = _units(facts, x.shape, range(x.rank))
-    if gone.issuperset(dims):  # a rule for programs makes a reshape of what is reduced along such axes alone
-        gone = gone.difference(dims)
-    reduced = make("reduce", _without(x, gone), init, **{**op.attrs, "dims": _numbered(dims, gone)})
-    return make("reshape", reduced, shape=op.result.shape) if gone else None
-
-
 # Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
 
 
-def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, object], set[int], set[int]] | None:
-    """The op's numbers without what is one place only, and which axes of the indices and of the windows go, if any."""
-    x, indices = op.operands[:2]
-    shape = op.result.shape if op.name == "gather" else op.operands[2].shape
-    attrs, vector = op.attrs, op.attrs["index_vector_dim"]
+@rule(UNIT_RULES, "gather", "scatter")
+def index_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x, indices : (1, b)) → reshape(gather(x, reshape(indices) : (b)))"""
+    (x, indices, *others), attrs, vector = op.operands, op.attrs, op.attrs["index_vector_dim"]
     of, batch = placed(op)
-    ones = _units(facts, shape, attrs["offset_dims"])
+    ones = _units(facts, moved(op).shape, attrs["offset_dims"])
     single = {axis for axis, at in enumerate(of) if at in ones}
     of_indices = _units(facts, indices.shape, range(indices.rank))
     of_windows = ones | {at for axis in of_indices if (at := batch[axis]) is not None}
@@ -220,34 +207,6 @@ def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, object]
     }
     if not of_indices and not of_windows and all(attrs[name] == value for name, value in numbers.items()):
         return None
-    return {**attrs, **numbers}, of_indices, of_windows
-
-
-@rule(UNIT_RULES, "gather")
-def gather_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
-    """gather(x, indices : (1, b)) → reshape(gather(x, reshape(indices) : (b)))"""
-    found = _numbers_without_units(facts, op)
-    if found is None:
-        return None
-    (x, indices), (attrs, of_indices, _) = op.operands, found
-    return make("reshape", make("gather", x, _without(indices, of_indices), **attrs), shape=op.result.shape)
-
-
-@rule(UNIT_RULES, "scatter")
-def scatter_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
-    """scatter(x, indices : (1, b), updates : (1, b)) → scatter(x, reshape(indices) : (b), reshape(updates) : (b))"""
-    found = _numbers_without_units(facts, op) if len(op.results) == 1 else None
-    if found is None:
-        return None
-    (x, indices, updates, *captured), (attrs, of_indices, of_windows) = op.operands, found
-    return make("scatter", x, _without(indices, of_indices), _without(updates, of_windows), *captured, **attrs)
-
-
-@rule(UNIT_RULES, *_VIEWS)
-def view_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
-    """slice(x : (1, s)) : (1, 3) → reshape(slice(reshape(x) : (s)) : (3)) : (1, 3)"""
-    parts = _unnamed_apart(facts, op)
-    if parts is None:
-        return None
-    operands, attrs = parts
-    return make("reshape", make(op.name, *operands, **attrs), shape=op.result.shape)
+    updates = [_without(update, of_windows) for update in others[: attrs.get("count", 0)]]
+    operands = (x, _without(indices, of_indices), *updates, *others[len(updates) :])
+    return make("reshape", make(op.name, *operands, **{**attrs, **numbers}), shape=op.result.shape)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, has_effect, substitute
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, has_effect
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
@@ -20,21 +21,15 @@ _OPS = 320  # of all iterations together
 def unroll(graph: Graph) -> Graph:
     """An equal graph without such loops; the same object when there is none."""
     counts = {op: trips(op, graph.facts) for op in graph.ops if op.name == "while"}
-    if not any(n is not None for n in counts.values()):
-        return graph
-    made: list[Op] = []
-    values: dict[Value, Value] = {}
-    for op in graph.ops:
-        n = counts.get(op)
-        if n is None:
-            made.append(substitute(op, values))
-            continue
-        carried = [values.get(x, x) for x in op.operands]
-        for _ in range(n):
-            made += (copied := _Copy(op.attrs["body"], carried)).ops
+
+    def written_out(builder: GraphBuilder, op: Op, old: Op) -> Sequence[Value] | None:
+        n, carried = counts.get(old), [*op.operands]
+        for _ in range(n or 0):
+            builder.ops += (copied := _Copy(op.attrs["body"], carried)).ops
             carried[: len(op.results)] = copied.outputs
-        values.update(zip(op.results, carried, strict=False))
-    return graph.with_roots(values, ops=tuple(made))
+        return None if n is None else carried[: len(op.results)]
+
+    return replaced(graph, written_out)
 
 
 class _Copy:

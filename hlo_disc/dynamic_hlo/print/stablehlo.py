@@ -333,19 +333,16 @@ def _dim(printer: _Printer, op: Op) -> str:
 
 
 def _broadcast(printer: _Printer, op: Op) -> str:
-    (x,), dims = op.operands, listed(op.attrs["dims"])
-    if _static(x.shape, op.result.shape):
-        return printer.op(op, f"stablehlo.broadcast_in_dim {printer.names[x]}, dims = {dims}")
-    sizes, kind = printer.shape(op.result.shape)
-    return printer.op(op, f"stablehlo.dynamic_broadcast_in_dim {printer.names[x]}, {sizes}, dims = {dims}", [kind])
+    return _shaped(printer, op, "broadcast_in_dim", f", dims = {listed(op.attrs['dims'])}")
 
 
-def _reshape(printer: _Printer, op: Op) -> str:
+def _shaped(printer: _Printer, op: Op, name: str = "reshape", rest: str = "") -> str:
+    """An op whose result has a shape that may be an operand."""
     (x,) = op.operands
     if _static(x.shape, op.result.shape):
-        return printer.op(op, f"stablehlo.reshape {printer.names[x]}")
+        return printer.op(op, f"stablehlo.{name} {printer.names[x]}{rest}")
     sizes, kind = printer.shape(op.result.shape)
-    return printer.op(op, f"stablehlo.dynamic_reshape {printer.names[x]}, {sizes}", [kind])
+    return printer.op(op, f"stablehlo.dynamic_{name} {printer.names[x]}, {sizes}{rest}", [kind])
 
 
 def _transpose(printer: _Printer, op: Op) -> str:
@@ -438,7 +435,7 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "iota": _iota,
     "dim": _dim,
     "broadcast": _broadcast,
-    "reshape": _reshape,
+    "reshape": _shaped,
     "transpose": _transpose,
     "reverse": _reverse,
     "slice": _slice,

@@ -15,12 +15,11 @@ from torch.utils._sympy import functions
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, F64, I64, where
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.sizes import symbols
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

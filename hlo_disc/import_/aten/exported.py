@@ -12,12 +12,12 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils._pytree import tree_unflatten
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import export_decompositions
 from hlo_disc.import_.aten.reader import read_alone
 from hlo_disc.import_.leaves import Constant, Number
-from hlo_disc.import_.sizes.elements import ZERO
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _OF_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)

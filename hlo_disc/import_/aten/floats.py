@@ -12,12 +12,11 @@ import sympy
 from torch.utils._sympy import functions
 
 from hlo_disc.dynamic_hlo.ops.expr import F64, I64
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.handlers.arrays import Array
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, dims_in
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.import_.aten import floats, sizes
@@ -37,7 +37,6 @@ from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import Tensors, arrays_of, values_of
 from hlo_disc.import_.sizes import symbols
-from hlo_disc.import_.sizes.elements import ZERO
 
 _LONG, _BEYOND = 8, 1 << 62  # terms; no size is as large
 _ITEM = torch.ops.aten._local_scalar_dense.default

@@ -11,9 +11,8 @@ from torch.fx import Node
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.expr import F64, I64
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.aten.imported import ElementsOf, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -10,9 +10,8 @@ import sympy
 from torch.utils._sympy import functions as torch_functions
 
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from torch.utils._sympy.value_ranges import ValueRanges

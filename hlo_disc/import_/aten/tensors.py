@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, filled
-from hlo_disc.import_.sizes.elements import ONE
 
 Operand = Array | Dim | complex
 Size = Dim | int

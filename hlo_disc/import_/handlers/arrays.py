@@ -12,11 +12,10 @@ from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops import expr
 from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, identity, monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.gather import make_take
 from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers import elementwise
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.handlers.views import make_broadcast
-from hlo_disc.import_.sizes.elements import ONE
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import ints
 

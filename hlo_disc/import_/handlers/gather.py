@@ -9,11 +9,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.families.combiners import scalar_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_reshape, make_slice
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.stablehlo.decode import integer, ints
 from hlo_disc.mlir import stablehlo

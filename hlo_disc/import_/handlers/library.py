@@ -13,12 +13,11 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.config import config_of
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.stablehlo.decode import flag, ints, text
 from hlo_disc.mlir import ir, stablehlo

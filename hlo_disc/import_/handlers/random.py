@@ -16,9 +16,8 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.expr import A, Array, PlainMaker, where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.gather import scalar_body
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_slice
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
 from hlo_disc.mlir import ir

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import constant, integer, ints
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.import_.sizes import symbols
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import is_opaque
 
 if TYPE_CHECKING:

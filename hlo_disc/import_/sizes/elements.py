@@ -11,11 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-
-ZERO = Dim.const(0)
-ONE = Dim.const(1)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.numbers import holds
-from hlo_disc.import_.sizes.elements import ZERO, Element, Elements
+from hlo_disc.import_.sizes.elements import Element, Elements
 from hlo_disc.import_.stablehlo.decode import Decoder, array, enumerator, integer, ints
 
 if TYPE_CHECKING:

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, raw_dim
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, parse_relation
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, parse_relation
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, ParseError, ShapeError
-
-ZERO = Dim.const(0)
-ONE = Dim.const(1)
 
 # One entry an axis: a size, an expression, or None to keep what the program says.
 ShapeSpec = Sequence["int | str | Dim | None"]

@@ -7,10 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.errors import ParseError, ShapeError
 from hlo_disc.import_.sizes import symbols
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import TOKEN, Bundle, Operand, Symbolic, Token
 from hlo_disc.import_.stablehlo.decode import Decoder, UnsupportedTypeError, text
 from hlo_disc.import_.stablehlo.legalise import legalised

@@ -16,7 +16,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Region, Shape, Value, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.errors import CompileError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers import HANDLERS
@@ -25,7 +25,7 @@ from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_broadcast
 from hlo_disc.import_.sizes import symbols
 from hlo_disc.import_.sizes.datadims import DataDims
-from hlo_disc.import_.sizes.elements import ONE, ZERO, Compare, Element, conjuncts, constant_value, is_not_empty
+from hlo_disc.import_.sizes.elements import Compare, Element, conjuncts, constant_value, is_not_empty
 from hlo_disc.import_.sizes.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.import_.stablehlo.decode import Decoder, TypeShape, is_token, location_name, text
 from hlo_disc.import_.stablehlo.policy import JAX, Origin, StaticShapes

@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, all_ops
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.sizes.symbols import solve
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
-ONE = Dim.const(1)
 _OPEN = "%o"
 
 

@@ -15,11 +15,11 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
 from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ZERO, Element, Elements
+from hlo_disc.import_.sizes.elements import Element, Elements
 from hlo_disc.import_.sizes.shapes import Bundle, Operand, Token
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
 from hlo_disc.import_.tensorflow.shapes import result_dtype

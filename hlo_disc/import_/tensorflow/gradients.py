@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.arrays import Array
-from hlo_disc.import_.sizes.elements import ONE
 from hlo_disc.import_.sizes.shapes import Bundle
 
 if TYPE_CHECKING:

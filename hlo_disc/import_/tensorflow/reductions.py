@@ -11,11 +11,11 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO, Element, Elements
+from hlo_disc.import_.sizes.elements import Element, Elements
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.folding import Fold, folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced

@@ -11,12 +11,11 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
 from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import LIMIT, Operand, Symbolic
 from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic, taken
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced

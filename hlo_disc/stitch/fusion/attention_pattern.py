@@ -15,11 +15,9 @@ from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.fusion.space import Access, operand_accesses
-from hlo_disc.stitch.fusion.strided import ONE
-
-_JOINING_VIEWS = ("broadcast", "reshape", "transpose")
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def _until_one_dot(
                     return None
                 second = user
             elif user not in between:
-                if kind(user) != "elementwise" and user.name != "reduce" and user.name not in _JOINING_VIEWS:
+                if not _is_swept(user):
                     return None
                 between.add(user)
                 todo.append(user)
@@ -171,12 +169,11 @@ def _is_plain(first: Op, second: Op, middle: Sequence[Op]) -> bool:
     dtypes.add(max(middle[-1].result.dtype.itemsize, 4) if middle else 0)
     if len(dtypes) != 1 or not all(is_float(op.result.dtype) for op in (first, second, *middle[-1:])):
         return False
-    return all(
-        kind(op) == "elementwise"
-        or op.name in _JOINING_VIEWS
-        or (op.name == "reduce" and op.result.dtype.name != "bool")
-        for op in middle
-    )
+    return all(map(_is_swept, middle))
+
+
+def _is_swept(op: Op) -> bool:
+    return kind(op) in ("elementwise", "view") or (op.name == "reduce" and op.result.dtype.name != "bool")
 
 
 def _free_axes(dot: Op, side: int) -> list[int]:

@@ -12,7 +12,18 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
-from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, Elsewhere, Order, Reduced, Relation, Same, followed, position
+from hlo_disc.dynamic_hlo.ops.axes import (
+    Affine,
+    Axis,
+    Elsewhere,
+    Order,
+    Reduced,
+    Relation,
+    Same,
+    Windowed,
+    followed,
+    position,
+)
 from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -241,7 +252,8 @@ class _Collapse:
         if relation is not None and rule is not None:
             attrs = rule.renumbered(op, runs, self._products)
             if rule.starts:
-                operands[1:] = [operands[1 + run[0]] for run in runs(op.operands[0])]
+                arrays = len(operands) - op.operands[0].rank
+                operands[arrays:] = [operands[arrays + run[0]] for run in runs(op.operands[0])]
         middle = make_op(op.name, operands, attrs, types, op.loc)
         if narrow or in_place:
             self.new.update(zip(op.results, middle.results, strict=True))
@@ -273,7 +285,7 @@ def _counts_ones(op: Op, relation: Relation) -> bool:
         for a, entry in enumerate(link.entries):
             one = link.values[0].shape[a] == ONE
             others = [link.other.shape[axis] == ONE for axis in followed(entry) if axis is not None]
-            if isinstance(entry, Affine) and (one or any(others)):
+            if isinstance(entry, Affine | Windowed) and (one or any(others)):
                 return True
             if isinstance(entry, Same) and one not in others:
                 return True

@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
+from hlo_disc.dynamic_hlo.ops.axes import Part, whole
 from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_slow
-from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.ops.table import kind, parts_of
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.stitch.fusion.anchor import anchors, unneeded
-from hlo_disc.stitch.fusion.group import Part, Place, Starts, parts_of, reads
+from hlo_disc.stitch.fusion.group import Place, reads
 from hlo_disc.stitch.fusion.growing import Growing, Growth
 from hlo_disc.stitch.fusion.host_scalars import element_chain, host_ops
 from hlo_disc.stitch.fusion.nest import start_control, with_copies
@@ -64,12 +65,11 @@ def fuse_scope(
             separate.update(dict.fromkeys(fresh, conflict.use))
 
 
-def _within(part: Part, starts: Starts, strides: tuple[Dim, ...]) -> Part:
+def _within(inner: Part, outer: Part) -> Part:
     """A part of a part, neither at places that data says: where it lies in the whole."""
-    x, at, steps = part
-    known, inside = cast("tuple[Dim, ...]", starts), cast("tuple[Dim, ...]", at)
-    rows = list(zip(known, inside, strides, steps, strict=True))
-    return x, tuple(i + j * k for i, j, k, _ in rows), tuple(k * step for _, _, k, step in rows)
+    known, inside = cast("tuple[Dim, ...]", outer.starts), cast("tuple[Dim, ...]", inner.starts)
+    rows = list(zip(known, inside, outer.steps, inner.steps, strict=True))
+    return Part(inner.value, tuple(i + j * k for i, j, k, _ in rows), tuple(k * step for _, _, k, step in rows))
 
 
 def is_stored_constant(op: Op | None) -> bool:
@@ -336,13 +336,14 @@ class Fusion:
 
     def _place_part(self, op: Op, part: Part) -> None:
         """Write a part of what `op` makes; what is assembled for nothing else by its own parts."""
-        x, starts, strides = part
-        alone = len(self.users[x]) == 1 and x not in self.in_memory and not any(isinstance(i, Value) for i in starts)
-        if x.op is None or x.op.name not in ("concatenate", "place") or not alone:
-            self.place(op, op.result, x, starts, strides)
+        x = part.value
+        alone = len(self.users[x]) == 1 and x not in self.in_memory
+        inner = parts_of(x.op) if alone and x.op is not None else []
+        if x.op is None or not inner or any(isinstance(i, Value) for y in (part, *inner) for i in y.starts):
+            self.place(op, op.result, part)
             return
-        for inner in parts_of(x.op):
-            self._place_part(op, _within(inner, starts, strides))
+        for each in inner:
+            self._place_part(op, _within(each, part))
         self.growth.owner[x.op] = self.growth.groups[-1]
 
     def may_change(self, op: Op, number: int) -> bool:
@@ -361,12 +362,12 @@ class Fusion:
         """Note that the op changes operands, whatever becomes of them."""
         self.changes.consumed[op] = [(op, number) for number in numbers]
 
-    def place(self, op: Op, target: Value, x: Value, starts: Starts, strides: tuple[Dim, ...]) -> None:
-        """A group that writes `x` into a part of `target`."""
-        where = Place(target, target.shape, starts, strides, tuple(range(target.rank)))
-        group = self.growth.start(self.row, [], [x], where)
+    def place(self, op: Op, target: Value, part: Part) -> None:
+        """A group that writes a part of `target`."""
+        where = Place(target, target.shape, part.starts, part.steps, tuple(range(target.rank)))
+        group = self.growth.start(self.row, [], [part.value], where)
         group.anchor = self.growth.position[op]
-        for start in starts:
+        for start in part.starts:
             if isinstance(start, Value):
                 self.growth.read(start, group)
 
@@ -377,5 +378,5 @@ class Fusion:
         """
         for number, (target, x) in enumerate(zip(op.results, op.operands, strict=False)):
             if not self.take_over(op, number, target):
-                self.place(op, target, x, (ZERO,) * x.rank, (ONE,) * x.rank)
+                self.place(op, target, whole(x))
         self.growth.start(self.schedules["scatter"], [op], list(op.results))

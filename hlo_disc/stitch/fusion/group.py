@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.ops.axes import whole
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.schedule import Schedule
 
 
@@ -28,28 +29,6 @@ class Place:
 def reads(op: Op) -> tuple[Value, ...]:
     """The operands that a kernel with the op reads: what a scatter changes lies in its results before it starts."""
     return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
-
-
-Starts = tuple[Dim | Value, ...]
-Part = tuple[Value, Starts, tuple[Dim, ...]]
-
-
-def parts_of(op: Op) -> list[Part]:
-    """Return what an op that assembles a value writes, in order: (value, starts, strides)."""
-    rank = op.result.rank
-    ones = (ONE,) * rank
-    origin: Starts = (ZERO,) * rank
-    if op.name == "concatenate":
-        axis, at, parts = op.attrs["dim"], ZERO, []
-        for x in op.operands:
-            parts.append((x, (*origin[:axis], at, *origin[axis + 1 :]), ones))
-            at = at + x.shape[axis]
-        return parts
-    if op.name == "dynamic_update_slice":
-        x, update, *starts = op.operands
-        return [(x, origin, ones), (update, tuple(starts), ones)]
-    base, x = op.operands
-    return [(base, origin, ones), (x, op.attrs["starts"], op.attrs["steps"])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,5 +98,5 @@ class Group:
 def copy_group(value: Value, row: Schedule) -> tuple[Group, Value]:
     """A group that copies a value, and the copy."""
     target = Value(value.dtype, value.shape)
-    place = Place(target, value.shape, (ZERO,) * value.rank, (ONE,) * value.rank, tuple(range(value.rank)))
+    place = Place(target, value.shape, *whole(value)[1:], tuple(range(value.rank)))
     return Group.of(row, [], [value], place), target

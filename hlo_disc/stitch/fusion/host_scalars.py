@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.ops.table import kind
+from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 
-_ELEMENT_VIEWS = ("reshape", "slice", "dynamic_slice")
 _IN_MEMORY = ("dot", "assemble", "control", "scatter", "sort", "call", "reduce")
 
 
@@ -59,8 +59,14 @@ def element_chain(op: Op) -> list[Op]:
     """The views by which a scalar is one element of what lies in memory, last one first; none if it is not."""
     chain: list[Op] = []
     value = op.results[0]
-    while value.op is not None and value.op.name in _ELEMENT_VIEWS and all(str(n) == "1" for n in value.shape):
+    while value.op is not None and _is_view(value.op) and all(n == ONE for n in value.shape):
         chain.append(value.op)
         value = value.op.operands[0]
     made_there = value.op is None or value.op.name == "constant" or kind(value.op) in _IN_MEMORY
     return chain if made_there else []
+
+
+def _is_view(op: Op) -> bool:
+    """Does it read one element for each of its own, at most where scalars say?"""
+    rule = axis_rule(op)
+    return kind(op) == "view" or (kind(op) == "gather" and rule is not None and rule.starts)

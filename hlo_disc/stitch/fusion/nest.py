@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.ops.axes import Part, whole
 from hlo_disc.stitch.fusion.group import copy_group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
 from hlo_disc.stitch.schedule import CONTROL, Schedule
@@ -39,8 +39,8 @@ class Enclosing(Protocol):
         """Note that the op changes operands, whatever becomes of them."""
         ...
 
-    def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[Dim, ...]) -> None:
-        """A group that writes `x` into a part of `target`."""
+    def place(self, op: Op, target: Value, part: Part) -> None:
+        """A group that writes a part of `target`."""
         ...
 
     def start_reading(
@@ -103,7 +103,7 @@ def _start_while(fusion: Enclosing, op: Op) -> None:
         entry, spare = op.operands[k], None
         if entry.shape and not fusion.take_over(op, k, result):
             entry = Value(entry.dtype, entry.shape)
-            fusion.place(op, entry, op.operands[k], (ZERO,) * entry.rank, (ONE,) * entry.rank)
+            fusion.place(op, entry, whole(op.operands[k]))
         if k in in_place:
             plan.reused[before] = plan.reused[result] = entry
         elif entry.shape:

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, First, Link, Order, Reduced, Repeated, Same, Windowed
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive, is_slow
 from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind, links
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 
@@ -24,7 +24,6 @@ from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 # windows around it, or None for any other index.
 Axis = tuple[str, int] | None
 Access = tuple[Axis, ...]
-ONE = Dim.const(1)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.axes import Affine, First, Order, Same
 from hlo_disc.dynamic_hlo.ops.table import kind, links
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
-
-ZERO, ONE = Dim.const(0), Dim.const(1)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op, substitute
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 
 # Up to so many offsets in a window a depthwise convolution is written out: 7 x 7.
@@ -41,23 +41,13 @@ class _Named:
 
 def lower_convolutions(graph: Graph) -> Graph:
     """The graph with every convolution spelled as pad, window and dot_general (or multiply and reduce)."""
-    if all(op.name != "convolution" for op in graph.ops):
-        return graph
-    builder = GraphBuilder(graph.facts)
-    new: dict[Value, Value] = {}
-    for op in graph.ops:
-        operands = [new.get(x, x) for x in op.operands]
-        if op.name == "convolution":
-            new[op.result] = _Lowering(builder, op, operands).run()
-        else:
-            builder.ops.append(substitute(op, new))
-    return graph.with_roots(new, ops=tuple(builder.ops))
+    return replaced(graph, lambda b, op, _: [_Lowering(b, op).run()] if op.name == "convolution" else None)
 
 
 class _Lowering:
-    def __init__(self, builder: GraphBuilder, op: Op, operands: Sequence[Value]):
+    def __init__(self, builder: GraphBuilder, op: Op):
         self.builder, self.op, self.attrs = builder, op, op.attrs
-        self.x, self.w = operands
+        self.x, self.w = op.operands
         self.spatial = len(self.attrs["strides"])
         self.windows = [self.w.shape[a] for a in self.attrs["rhs_spec"][2:]]
         self.groups = self.attrs["feature_groups"] * self.attrs["batch_groups"]

@@ -8,13 +8,14 @@ What programs do not have is in `private_ops.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, raw_dim, substitute
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, raw_dim
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.inference import agree_shapes
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
@@ -26,33 +27,28 @@ from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
 
 def normalise(graph: Graph) -> Graph:
     """Spell every `pad` as `place`, in regions too; drop the guards that repeat the signature."""
-    graph = everywhere(graph, lambda scope: _spelled(cut_sorts(lower_convolutions(scope))))
+    graph = everywhere(graph, lambda scope: replaced(cut_sorts(lower_convolutions(scope)), _spelled))
     # Every caller of compiled code checks the sizes in the signature before it calls.
     static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
     guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
     return replace(graph, guards=guards)
 
 
-def _spelled(graph: Graph) -> Graph:
-    builder = GraphBuilder(graph.facts)
-    new: dict[Value, Value] = {}
-    for op in graph.ops:
-        operands = _alike(builder, op, [new.get(x, x) for x in op.operands])
-        if op.name == "pad":
-            new[op.result] = _pad(builder, op, operands)
-        elif op.name == "reduce" and op.attrs["kind"] in ("add", "mul") and is_small_float(op.result.dtype):
-            new[op.result] = _wide_reduce(builder, op, operands)
-        elif moves_bits(op):
-            new[op.result] = move_bits(builder, op, operands[0])
-        elif op.name == "select_and_scatter":
-            new[op.result] = _select_and_scatter(builder, op, operands)
-        elif kind(op) == "cumulative" and operands[0].shape[op.attrs["dim"]] is ONE:  # of one element each
-            new.update(zip(op.results, operands, strict=False))
-        elif operands == [new.get(x, x) for x in op.operands]:
-            builder.ops.append(substitute(op, new))
-        else:
-            new.update(zip(op.results, builder.multi(op.name, operands, op.loc, **op.attrs), strict=True))
-    return graph.with_roots(new, ops=tuple(builder.ops))
+def _spelled(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
+    operands = _alike(builder, op, [*op.operands])
+    if op.name == "pad":
+        return [_pad(builder, op, operands)]
+    if op.name == "reduce" and op.attrs["kind"] in ("add", "mul") and is_small_float(op.result.dtype):
+        return [_wide_reduce(builder, op, operands)]
+    if moves_bits(op):
+        return [move_bits(builder, op, operands[0])]
+    if op.name == "select_and_scatter":
+        return [_select_and_scatter(builder, op, operands)]
+    if kind(op) == "cumulative" and operands[0].shape[op.attrs["dim"]] is ONE:  # of one element each
+        return operands[: len(op.results)]
+    if operands == [*op.operands]:
+        return None
+    return builder.multi(op.name, operands, op.loc, **op.attrs)
 
 
 def _alike(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Value]:

@@ -26,7 +26,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
-from hlo_disc.dynamic_hlo.ops.axes import WINDOW, WINDOWS, AxisRule
+from hlo_disc.dynamic_hlo.ops.axes import OF_EACH, WINDOW, AxisRule, Part, assembly, over_windows, whole
 from hlo_disc.dynamic_hlo.ops.families import indexing
 from hlo_disc.dynamic_hlo.ops.families.elementwise import infer_elementwise
 from hlo_disc.dynamic_hlo.ops.families.reductions import Combiner, scattered, selected
@@ -60,6 +60,10 @@ def _place(base: Array, x: Array, *, starts: Ints, steps: Ints) -> Array:
         rows = zip(starts, x.shape, steps, strict=True)
         result[tuple(slice(start, start + (n - 1) * step + 1, step) for start, n, step in rows)] = x
     return result
+
+
+def _base_and_placed(op: Op) -> list[Part]:
+    return [whole(op.operands[0]), Part(op.operands[1], op.attrs["starts"], op.attrs["steps"])]
 
 
 def _infer_slice_padded(op: Op, facts: ShapeFacts) -> Types:
@@ -177,6 +181,10 @@ def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
     return [(dtype, x.shape)]
 
 
+_OVER_WINDOWS = over_windows(_WINDOWS[:-1])
+_PLACE = assembly(_base_and_placed, dict.fromkeys(("starts", "steps"), OF_EACH))
+
+
 def _row(
     name: str,
     kind: str,
@@ -191,11 +199,27 @@ def _row(
 
 register(
     (
-        _row("place", "assemble", 2, _infer_place, _place, "starts", "steps"),
+        _row("place", "assemble", 2, _infer_place, _place, "starts", "steps", axes=_PLACE),
         _row("slice_padded", "view", 1, _infer_slice_padded, _slice_padded, "start", "stride", "shape"),
         _row("window", "view", 1, _infer_window, _window, *_ALONG, axes=WINDOW),
-        _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS, axes=WINDOWS),
-        _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS, axes=WINDOWS),
+        _row(
+            "select_windows",
+            "window",
+            None,
+            _infer_select_windows,
+            _select_windows,
+            *_WINDOWS,
+            axes=_OVER_WINDOWS,
+        ),
+        _row(
+            "window_scatter",
+            "window",
+            None,
+            _infer_window_scatter,
+            _window_scatter,
+            *_WINDOWS,
+            axes=_OVER_WINDOWS,
+        ),
         _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
         _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
         _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, substitute, uses
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from collections.abc import Sequence
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, uses
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 
 
@@ -14,19 +16,15 @@ def cut_sorts(graph: Graph) -> Graph:
         return graph
     users, roots = uses(graph), set(graph.roots)
     lengths = {op: k for op in sorts if (k := _length(op, users, roots)) is not None}
-    new: dict[Value, Value] = {}
-    builder = GraphBuilder(graph.facts)
-    for op in graph.ops:
-        if op.name == "slice" and op.operands[0].op in lengths:
-            new[op.result] = new[op.operands[0]]
-            continue
-        if op in lengths:
-            operands = [new.get(x, x) for x in op.operands]
-            results = builder.multi("sort_first", operands, op.loc, **op.attrs, first=lengths[op])
-            new.update(zip(op.results, results, strict=True))
-        else:
-            builder.ops.append(substitute(op, new))
-    return graph.with_roots(new, ops=tuple(builder.ops))
+
+    def cut(builder: GraphBuilder, op: Op, old: Op) -> Sequence[Value] | None:
+        if op.name == "slice" and old.operands[0].op in lengths:
+            return op.operands
+        if old not in lengths:
+            return None
+        return builder.multi("sort_first", op.operands, op.loc, **op.attrs, first=lengths[old])
+
+    return replaced(graph, cut)
 
 
 def _length(op: Op, users: dict[Value, list[Op]], roots: set[Value]) -> Dim | None:

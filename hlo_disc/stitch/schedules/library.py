@@ -16,7 +16,6 @@ from hlo_disc.compiled.program import Alias, Attribute, BufferType, LibraryCall
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, ir, memref
@@ -24,17 +23,16 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.variant import Choice
+from hlo_disc.stitch.variant import Choice, Variant
 
 
 @dataclass(frozen=True)
-class LibraryVariant:
+class LibraryVariant(Variant):
     """The only form of a group of kind "call". orders: for each buffer its axes as they lie in memory."""
 
     group: Group
     call: LibraryCall
     orders: tuple[tuple[int, ...], ...]
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,9 +53,6 @@ class LibraryVariant:
             seen = dict(zip(order, value.shape, strict=True))
             known += [sizes(seen[axis]) for axis in range(value.rank)]
         _emit(b, self.call, [at[value] for value in values], known)
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
 
 
 def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:

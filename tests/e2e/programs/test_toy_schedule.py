@@ -25,7 +25,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedule import Joins, Schedule
 from hlo_disc.stitch.schedules import table
-from hlo_disc.stitch.variant import Choice, Condition, decided
+from hlo_disc.stitch.variant import Choice, Condition, Variant, decided
 
 
 def toy_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -33,20 +33,16 @@ def toy_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
 
 
 @dataclass(frozen=True)
-class ToyVariant:
+class ToyVariant(Variant):
     """reverse(x) + mark, one element after another, in a kernel of one block."""
 
     group: Group
     facts: ShapeFacts
     mark: float = 0
     name: str = "toy"
-    workspace: tuple[Value, ...] = ()
 
     def key(self) -> tuple:
         return (self.group.key(), self.mark)
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
 
     def build(self, b: Builder, name: str) -> None:
         group = self.group

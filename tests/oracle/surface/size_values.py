@@ -17,7 +17,8 @@ import ml_dtypes
 import numpy as np
 from jax._src import core
 
-from hlo_disc.conformance.checks import is_float, mismatch
+from hlo_disc.conformance.checks import mismatch
+from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from surface.row import Row
 from surface.tables import TABLES
 from surface.tables.size_numbers import TABLES as OTHERS

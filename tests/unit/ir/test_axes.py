@@ -11,7 +11,7 @@ from graphs.dhlo import make_graph, shape
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, Elsewhere, First, Link, Order, Repeated, Same
 from hlo_disc.dynamic_hlo.ops.reference import apply
-from hlo_disc.dynamic_hlo.ops.table import OPS, links
+from hlo_disc.dynamic_hlo.ops.table import OPS, links, parts_of
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
@@ -65,6 +65,57 @@ def test_elements_are_where_the_rule_says(name: str, sizes: str, attrs: dict[str
 
 def test_all_views_with_a_rule_are_tested() -> None:
     assert {name for name, row in OPS.items() if row.kind == "view" and row.axes} == {name for name, *_ in VIEWS}
+
+
+ASSEMBLED: list[tuple[str, list[tuple[str, str]], dict[str, Any], list[str]]] = [
+    ("concatenate", [("float32", "2, 1, 4"), ("float32", "2, 3, 4")], {"dim": 1}, ["SES", "SES"]),
+    ("concatenate", [("float32", "2, 0, 4"), ("float32", "2, 3, 4")], {"dim": 1}, ["SES", "SSS"]),
+    ("pad", [("float32", "2, 3, 1"), ("float32", "")], {
+        "low": shape("0, 1, 0"), "high": shape("0, 2, 0"), "interior": shape("0, 1, 5"),
+    }, ["SES"]),
+    ("pad", [("float32", "2, 3, 1"), ("float32", "")], {
+        "low": shape("1, 0, 0"), "high": shape("0, 0, 1"), "interior": shape("0, 0, 0"),
+    }, ["ESE"]),
+    ("pad", [("float32", "2, 3, 1"), ("float32", "")], {
+        "low": shape("0, 0, 0"), "high": shape("0, -2, 0"), "interior": shape("0, 1, 0"),
+    }, ["SES"]),
+    ("pad", [("float32", "2, 3, 1"), ("float32", "")], {
+        "low": shape("0, 1, 0"), "high": shape("0, -1, 0"), "interior": shape("0, 0, 0"),
+    }, ["SES"]),
+    ("place", [("float32", "2, 5, 4"), ("float32", "2, 2, 4")], {
+        "starts": shape("0, 1, 0"), "steps": shape("1, 3, 1"),
+    }, ["SSS", "SES"]),
+    ("dynamic_update_slice", [("float32", "2, 5, 4"), ("float32", "2, 2, 3"), *[("int32", "")] * 3], {}, [
+        "SSS", "SEE",
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs", "entries"), ASSEMBLED, ids=[name for name, *_ in ASSEMBLED])
+def test_parts_are_where_the_rule_says(
+    name: str, inputs: list[tuple[str, str]], attrs: dict[str, Any], entries: list[str]
+) -> None:
+    """Later parts are on top of earlier ones, and scalars at which a part starts are clamped."""
+    op = make_graph(inputs, lambda g, *xs: [g.op(name, xs, **attrs)]).ops[-1]
+    found = ["".join(type(entry).__name__[0] for entry in link.entries) for link in links(op, ShapeFacts())]
+    assert found == entries
+    arrays = {x: np.full([n.value for n in x.shape], 9, x.dtype) for x in op.operands}
+    for x in [x for x in op.operands if x.rank]:
+        arrays[x] = np.arange(1, arrays[x].size + 1, dtype=np.float32).reshape(arrays[x].shape)
+    result = np.full([n.value for n in op.result.shape], 9, np.float32)
+    for x, starts, steps in parts_of(op):
+        at, inside = [], []
+        for n, m, start, step in zip(arrays[x].shape, result.shape, starts, steps, strict=True):
+            first = start.value if isinstance(start, Dim) else min(arrays[start].item(), m - n)
+            rows = first + np.arange(n) * step.value
+            inside.append(rows < m)  # padding may be negative
+            at.append(rows[rows < m])
+        result[np.ix_(*at)] = arrays[x][np.ix_(*inside)]
+    np.testing.assert_array_equal(apply(op, [arrays[x] for x in op.operands]), result)
+
+
+def test_all_ops_that_assemble_are_tested() -> None:
+    assert {name for name, row in OPS.items() if row.kind == "assemble"} == {name for name, *_ in ASSEMBLED}
 
 
 @pytest.mark.parametrize(

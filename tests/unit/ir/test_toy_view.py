@@ -1,7 +1,7 @@
 """A view is a row in the op table, which says where its elements come from, and a handler of the importer.
 
 Where the row says nothing, a view has a function among the kernels' views. All its axes are kept as they are then, and
-what it moves is never taken for elements in place.
+what it moves is never taken for elements in place. An op that assembles its result is a row that says its parts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import pytest
 from graphs.dhlo import make_graph
 
 import hlo_disc
+from hlo_disc.benchmark.cost import work
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
-from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, Affine, AxisRule, Relation, Same, follow
+from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, Affine, AxisRule, Part, Relation, Same, assembly, follow, whole
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.ops.table import ATTRIBUTES, DIMS, INTS, OPS, axis_rule, register
+from hlo_disc.dynamic_hlo.passes.alike import alike
+from hlo_disc.dynamic_hlo.passes.rules.equal import equal
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.import_.handlers.calls import CUSTOM_CALLS
@@ -72,6 +75,21 @@ def read(r: Any, op: Any, operands: list[Any]) -> Any:
     return r.emit("flip_last", [r.data(x) for x in operands])
 
 
+def read_twice(r: Any, op: Any, operands: list[Any]) -> Any:
+    return r.emit("twice", [r.data(x) for x in operands])
+
+
+def twice(op: Op) -> list[Part]:
+    """The operand, and again behind itself along the last axis."""
+    first = whole(*op.operands)
+    return [first, first._replace(starts=(*first.starts[1:], first.value.shape[-1]))]
+
+
+def infer_twice(op: Op, facts: ShapeFacts) -> list[tuple[np.dtype, Any]]:
+    (x,) = op.operands
+    return [(x.dtype, (*x.shape[:-1], x.shape[-1] * 2))]
+
+
 def flip(x: np.ndarray) -> np.ndarray:
     return x[..., ::-1]
 
@@ -80,14 +98,17 @@ def flip(x: np.ndarray) -> np.ndarray:
 def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     monkeypatch.setenv("HLO_DISC_CACHE", "")
     rule = AxisRule(flipped, {}) if request.param == "row" else None
-    register(
-        [OpDef("flip_last", "view", 1, lambda op, _: [(op.operands[0].dtype, op.operands[0].shape)], flip, axes=rule)]
-    )
+    joined = np.concatenate
+    register([
+        OpDef("flip_last", "view", 1, lambda op, _: [(op.operands[0].dtype, op.operands[0].shape)], flip, axes=rule),
+        OpDef("twice", "assemble", 1, infer_twice, lambda x: joined([x, x], -1), axes=assembly(twice, {})),
+    ])  # fmt: skip
     monkeypatch.setitem(CUSTOM_CALLS, "toy.flip_last", read)
+    monkeypatch.setitem(CUSTOM_CALLS, "toy.twice", read_twice)
     if rule is None:
         monkeypatch.setitem(VIEWS, "flip_last", emit)
     yield request.param
-    del OPS["flip_last"]
+    del OPS["flip_last"], OPS["twice"]
 
 
 @pytest.mark.parametrize(("ops", "result", "meaning"), PROGRAMS, ids=["map", "rows", "behind a reduction"])
@@ -99,6 +120,61 @@ def test_a_program_with_it_is_computed_right(rows: str, ops: str, result: str, m
     for shape in ((2, 3), (0, 3), (3, 0), (1, 1), (1, 9), (33, 1), (5, 33)):
         x, y = np.random.default_rng(0).integers(-9, 9, (2, *shape)).astype(np.float32)
         np.testing.assert_array_equal(compiled(x, y), meaning(x, y))
+
+
+def test_few_elements_of_it_need_no_kernel(rows: str) -> None:
+    text = f"{HEAD.replace('RESULTS', 'tensor<?x?xf32>')}{MAP}  return %0 : tensor<?x?xf32>\n}}"
+    compiled = hlo_disc.compile(text.replace("?x?", "2x3"))
+    assert "inline" in compiled.explain(full=True)
+    x, y = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    np.testing.assert_array_equal(compiled(x, y), x[:, ::-1] * y)
+
+
+def test_complex_numbers_are_moved_by_it(rows: str) -> None:
+    text = f"{HEAD.replace('RESULTS', 'tensor<?x?xf32>')}{MAP}  return %0 : tensor<?x?xf32>\n}}"
+    text = text.replace("f32", "complex<f32>").replace("dense<0.0>", "dense<(0.0, 0.0)>")
+    compiled = hlo_disc.compile(text, dims={"args[0]": "(n, m)", "args[1]": "(n, m)"})
+    x, y = np.arange(24, dtype=np.float32).reshape(2, 4, 3) + np.complex64(1j)
+    np.testing.assert_array_equal(compiled(x, y), x[:, ::-1] * y)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (3, 0), (1, 1), (1, 9), (33, 1), (5, 33)])
+def test_what_is_assembled_twice_is_computed_right(rows: str, shape: tuple[int, int]) -> None:
+    text = """
+func.func public @main(%x: tensor<?x?xf32>, %y: tensor<?x?xf32>) -> tensor<?x?xf32> {
+  %n = stablehlo.negate %x : tensor<?x?xf32>
+  %t = stablehlo.custom_call @toy.twice(%n) : (tensor<?x?xf32>) -> tensor<?x?xf32>
+  %0 = stablehlo.multiply %t, %y : tensor<?x?xf32>
+  %1 = stablehlo.custom_call @toy.twice(%0) : (tensor<?x?xf32>) -> tensor<?x?xf32>
+  return %1 : tensor<?x?xf32>
+}
+"""
+    compiled = hlo_disc.compile(text, dims={"args[0]": "(n, m)", "args[1]": "(n, 2*m)"})
+    x, y = np.ones(shape, np.float32), np.arange(2.0 * shape[0] * shape[1], dtype=np.float32)
+    y = y.reshape(shape[0], 2 * shape[1])
+    np.testing.assert_array_equal(compiled(x, y), np.tile(np.tile(-x, 2) * y, 2))
+
+
+@pytest.mark.parametrize("name", ["flip_last", "twice"])
+def test_an_axis_of_one_is_no_axis_of_it(rows: str, name: str) -> None:
+    def wide(g: Any, x: Value) -> Value:
+        return g.op(name, [x])
+
+    def narrow(g: Any, x: Value) -> Value:
+        (y,) = [g.op(name, [g.op("reshape", [x], shape=x.shape[1:])])]
+        return g.op("reshape", [y], shape=(Dim.const(1), *y.shape))
+
+    graphs = [alike(make_graph([("float32", "1, b, c")], build)) for build in (wide, narrow)]
+    assert equal(*graphs) == (rows == "row" or name == "twice")
+
+
+def test_what_is_cut_from_it_counts_alone(rows: str) -> None:
+    start, limit = ((Dim.const(0),) * 2, (Dim.const(2), Dim.const(3)))
+
+    def build(g: Any, x: Value) -> Value:
+        return g.op("slice", [g.op("flip_last", [x])], start=start, limit=limit, stride=(1, 1))
+
+    assert work(make_graph([("float32", "9, 9")], build), [(9, 9)]).bytes == 2 * (2 * 3 * 4)
 
 
 @pytest.mark.parametrize(("shape", "merged"), [("a, b, c", "a*b, c"), ("a, b, 1", "a, b"), ("a, 1, c", "a, c")])

@@ -173,7 +173,7 @@ CASES = [
         (("float32", "n"),),
     ),
     Case(
-        "elementwise of unit dims",
+        "op beside unit dims",
         lambda b, x, y, z: add(b, reshape(b, x, "1, n, 1"), reshape(b, y, "1, n, 1")),
         lambda b, x, y, z: reshape(b, add(b, x, reshape(b, y, "n")), "1, n, 1"),
         lambda b, x, y, z: add(b, z, z),
@@ -205,14 +205,14 @@ CASES = [
         (("float32", "1, 1"), ("float32", "n, 1")),
     ),
     Case(
-        "reduce beside unit dims",
+        "op beside unit dims",
         lambda b, x, y: b.op("reduce", (reshape(b, x, "4, 1, n"), number(b, 0)), dims=(1, 2), kind="add"),
         lambda b, x, y: b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(1,), kind="add"),
         lambda b, x, y: b.op("reduce", (y, number(b, 0)), dims=(0,), kind="add"),
         (("float32", "1, 4, n"), ("float32", "1, n")),
     ),
     Case(
-        "reduce beside unit dims",
+        "op beside unit dims",
         lambda b, x, y: b.op("reduce", (x, number(b, 0)), dims=(1,), kind="add"),
         lambda b, x, y: reshape(
             b, b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(0,), kind="add"), "1, n"
@@ -244,7 +244,7 @@ CASES = [
         (("float32", "1"), ("int32", "n")),
     ),
     Case(
-        "gather of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one
+        "index of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one
         lambda b, x, i: gather(b, x, i, "1, 1", vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
         lambda b, x, i: reshape(
             b, gather(b, x, reshape(b, i, "n, 1"), "1, 1", vector=1, start=(1,), offset=(0,), collapsed=(1,)), "1, n"
@@ -253,7 +253,7 @@ CASES = [
         (("float32", "1, 5"), ("int32", "1, n")),
     ),
     Case(
-        "scatter of one",
+        "index of one",
         lambda b, x, i, u: scatter(b, x, i, u, vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
         lambda b, x, i, u: scatter(b, x, reshape(b, i, "n, 1"), u, vector=1, start=(1,), offset=(0,), collapsed=(1,)),
         lambda b, x, i, u: scatter(
@@ -312,7 +312,7 @@ CASES = [
         (("float32", "4, 5"), ("float32", "3")),
     ),
     Case(
-        "view of unit dims",
+        "op beside unit dims",
         lambda b, x: b.op("transpose", (part(b, x, "0, 1, 0", "1, 3, n"),), perm=(0, 2, 1)),
         lambda b, x: reshape(
             b, b.op("transpose", (part(b, reshape(b, x, "4, n"), "1, 0", "3, n"),), perm=(1, 0)), "1, n, 2"
@@ -321,14 +321,14 @@ CASES = [
         (("float32", "1, 4, n"),),
     ),
     Case(
-        "view of unit dims",  # which another axis of the result follows
+        "op beside unit dims",  # which another axis of the result follows
         lambda b, x: b.op("transpose", (x,), perm=(2, 0, 1)),
         lambda b, x: reshape(b, b.op("transpose", (reshape(b, x, "4, n"),), perm=(1, 0)), "n, 1, 4"),
         lambda b, x: b.op("transpose", (reshape(b, x, "4, n"),), perm=(1, 0)),
         (("float32", "1, 4, n"),),
     ),
     Case(
-        "view of unit dims",  # an axis of one becomes another size where it is padded, joined or cut from more
+        "op beside unit dims",  # an axis of one becomes another size where it is padded, joined or cut from more
         lambda b, x: b.op("concatenate", (widened(b, x, "0, 2", "0, n"), widened(b, x, "0, 0", "0, n + 2")), dim=1),
         lambda b, x: reshape(
             b,
@@ -537,6 +537,44 @@ def test_ops_of_several_results_without_units(wide: Build, narrow: Build, inputs
             verify(graph)
             for x, y in zip(evaluate(one, arrays), evaluate(graph, arrays), strict=True):
                 np.testing.assert_array_equal(x, y, strict=True)
+
+
+WINDOWS = {"window": shape("1, 2"), "strides": (1, 1), "low": shape("0, 1"), "high": shape("0, 0"),
+    "base_dilations": (1, 1), "window_dilations": (1, 1), "body": monoid_region("add", F32)}  # fmt: skip
+ALONG: list[tuple[str, list[tuple[str, str]], dict[str, Any], bool]] = [
+    ("dynamic_slice", [("float32", "1, 4"), ("int32", ""), ("int32", "")], {"sizes": shape("1, 3")}, True),
+    ("dynamic_slice", [("float32", "n + 1, 4"), ("int32", ""), ("int32", "")], {"sizes": shape("1, 4")}, False),
+    ("dynamic_update_slice", [("float32", "1, 4"), ("float32", "1, 2"), ("int32", ""), ("int32", "")], {}, True),
+    ("dynamic_update_slice", [("float32", "3, 4"), ("float32", "1, 4"), ("int32", ""), ("int32", "")], {}, False),
+    ("concatenate", [("float32", "1, n"), ("float32", "1, 2")], {"dim": 1}, True),
+    ("concatenate", [("float32", "1, n"), ("float32", "1, n")], {"dim": 0}, False),
+    ("pad", [("float32", "1, n"), ("float32", "")], {
+        "low": shape("-1, 2"), "high": shape("1, 0"), "interior": shape("0, 1"),
+    }, False),
+    ("pad", [("float32", "1, n"), ("float32", "")], {
+        "low": shape("0, 2"), "high": shape("0, 0"), "interior": shape("2, 1"),
+    }, True),
+    ("reverse", [("float32", "1, n")], {"dims": (0, 1)}, True),
+    ("reduce_window", [("float32", "1, n"), ("float32", "")], WINDOWS, True),
+    ("reduce_with", [("float32", "1, n, 3"), ("float32", "")], {"dims": (1,), "body": monoid_region("add", F32)}, True),
+    ("iota", [], {"shape": shape("1, 4"), "dim": 1, "dtype": F32}, True),
+    ("iota", [], {"shape": shape("1, 4"), "dim": 0, "dtype": F32}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs", "leaves"), ALONG, ids=[name for name, *_ in ALONG])
+def test_axes_of_one_leave_ops_that_do_nothing_along_them(
+    name: str, inputs: list[tuple[str, str]], attrs: dict[str, Any], leaves: bool
+) -> None:
+    (rule,) = (rule for rule in ALIKE_RULES if rule.name == "op beside unit dims")
+    graph = make_graph([*inputs, ("float32", "n")], lambda b, *xs: b.multi(name, xs[:-1], **attrs))
+    after = rewrite(graph, [rule])
+    (op,) = (op for op in after.ops if op.name == name)
+    assert (op.result.rank < graph.outputs[0].rank) == leaves
+    for n in (1, 3):
+        arrays = sample(graph, {"n": n})
+        for x, y in zip(evaluate(graph, arrays), evaluate(after, arrays), strict=True):
+            np.testing.assert_array_equal(x, y, strict=True)
 
 
 def test_every_rule_is_tested() -> None:

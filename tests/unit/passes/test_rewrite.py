@@ -170,7 +170,7 @@ CASES = [
         lambda b, x: transpose(b, unary(b, transpose(b, x, 1, 2, 0), "abs"), 1, 0, 2),
         (("float32", "b, s, 3"),),
     ),
-    Case("identity transpose", lambda b, x: transpose(b, x, 0, 1), lambda b, x: transpose(b, x, 1, 0)),
+    Case("op that moves nothing", lambda b, x: transpose(b, x, 0, 1), lambda b, x: transpose(b, x, 1, 0)),
     Case(
         "transpose of broadcast",
         lambda b, x: transpose(b, broadcast(b, x, "b, 3, s", 0, 2), 2, 0, 1),
@@ -185,7 +185,7 @@ CASES = [
         result="reshape",
     ),
     Case(
-        "identity broadcast",
+        "op that moves nothing",
         lambda b, x: broadcast(b, x, "b, s", 0, 1),
         lambda b, x: broadcast(b, x, "s, b", 1, 0),
     ),
@@ -232,7 +232,7 @@ CASES = [
         result="broadcast",
     ),
     Case(
-        "full slice",
+        "op that moves nothing",
         lambda b, x: cut(b, x, (0, "b", 1), (0, "s", 1)),
         lambda b, x: cut(b, x, (0, "b", 1), (0, "s", 2)),
     ),
@@ -285,14 +285,14 @@ CASES = [
         result="slice",
     ),
     Case(
-        "dynamic_slice of everything",
+        "op that moves nothing",
         lambda b, x, i: b.op("dynamic_slice", (x, i, i), sizes=shape("b, s")),
         lambda b, x, i: b.op("dynamic_slice", (x, i, i), sizes=shape("1, s")),
         (X, ("int32", "")),
         facts=(("b", 1),),
     ),
     Case(
-        "update of everything",
+        "op that moves nothing",
         lambda b, x: b.op("dynamic_update_slice", (x, unary(b, x, "abs"), const(b, 5, I32), const(b, 0, I32))),
         lambda b, x: b.op(
             "dynamic_update_slice",
@@ -314,13 +314,13 @@ CASES = [
         result="reverse",
     ),
     Case(
-        "reverse of unit dims",
+        "op that moves nothing",
         lambda b, x: b.op("reverse", (x,), dims=(1,)),
         lambda b, x: b.op("reverse", (x,), dims=(0, 1)),
         (("float32", "b, 1"),),
     ),
     Case(
-        "concatenate of one",
+        "op that moves nothing",
         lambda b, x: b.op("concatenate", (x,), dim=0),
         lambda b, x: b.op("concatenate", (x, x), dim=0),
     ),
@@ -336,7 +336,7 @@ CASES = [
         lambda b, x: b.op("concatenate", (x, b.op("concatenate", (x,), dim=0)), dim=1),
         result="concatenate",
     ),
-    Case("pad with nothing", lambda b, x: pad(b, x, 0, 0, 0), lambda b, x: pad(b, x, 0, 0, 1)),
+    Case("op that moves nothing", lambda b, x: pad(b, x, 0, 0, 0), lambda b, x: pad(b, x, 0, 0, 1)),
     Case("convert to the same dtype", lambda b, x: convert(b, x, F32), lambda b, x: convert(b, x, F64)),
     Case(
         "convert to the same dtype",
@@ -357,9 +357,9 @@ CASES = [
     Case("neutral operand", with_splat("minimum", 127), with_splat("minimum", 126), (("int8", "b, s"),)),
     Case("neutral operand", with_splat("and", True), with_splat("and", False), (("bool", "b, s"),)),
     Case("neutral operand", with_splat("and", -1), with_splat("and", 1), (("int32", "b, s"),)),
-    Case("negate of negate", lambda b, x: unary(b, x, "negate", "negate"), lambda b, x: unary(b, x, "negate", "abs")),
+    Case("twice negated", lambda b, x: unary(b, x, "negate", "negate"), lambda b, x: unary(b, x, "negate", "abs")),
     Case(
-        "not of not",
+        "twice negated",
         lambda b, x: unary(b, x, "not", "not"),
         lambda b, x: unary(b, x, "not"),
         (("bool", "b, s"),),

@@ -104,7 +104,7 @@ def test_another_type_is_an_error_that_names_the_rule(other: str) -> None:
 @pytest.mark.parametrize("each", ALIKE, ids=lambda each: each.name)
 def test_every_rule_has_a_picture(each: Rule) -> None:
     assert re.fullmatch(r"[^→`|\n]+ → [^→`|\n]+", each.picture), each.picture
-    assert each.picture.split("(")[0].split(" ")[0] in each.roots
+    assert not each.roots or each.picture.split("(")[0].split(" ")[0] in each.roots
 
 
 def test_names_are_unique() -> None:

@@ -25,7 +25,6 @@ from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
 KINDS = {name: kind for kind, name in REDUCERS.items()}
 # Of truth values some mean the same.
 BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-_SCALAR_VIEWS = ("reshape", "broadcast", "transpose")
 _SAMPLES = 4096
 
 
@@ -36,7 +35,7 @@ def scalar_region(region: Region) -> Region | None:
     for op in region.ops:
         if any(v.rank for v in (*op.operands, *op.results)):
             return None
-        if op.name in _SCALAR_VIEWS:
+        if OPS[op.name].kind == "view":
             new[op.result] = new[op.operands[0]]
             continue
         if OPS[op.name].kind not in ("elementwise", "source"):

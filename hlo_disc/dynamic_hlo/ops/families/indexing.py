@@ -21,7 +21,6 @@ from hlo_disc.dynamic_hlo.ops import axes
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Function, Ints
 from hlo_disc.dynamic_hlo.ops.families.views import iota
 from hlo_disc.dynamic_hlo.ops.inference import (
-    ONE,
     Types,
     agree,
     agree_shapes,
@@ -33,7 +32,7 @@ from hlo_disc.dynamic_hlo.ops.inference import (
     need_scalar,
 )
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 

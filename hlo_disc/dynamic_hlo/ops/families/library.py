@@ -8,8 +8,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.inference import ONE, Types, agree, broken
+from hlo_disc.dynamic_hlo.ops.inference import Types, agree, broken
 from hlo_disc.dynamic_hlo.ops.row import OpDef
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
 

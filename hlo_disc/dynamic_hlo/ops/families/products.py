@@ -15,9 +15,9 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
 from hlo_disc.dynamic_hlo.ops.families.views import pad
-from hlo_disc.dynamic_hlo.ops.inference import ZERO, Types, agree, broken, disagree, need_axes
+from hlo_disc.dynamic_hlo.ops.inference import Types, agree, broken, disagree, need_axes
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import dilated, padded, positions
 from hlo_disc.errors import ShapeError

@@ -17,10 +17,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
-from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, WINDOWS
+from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, over_windows
 from hlo_disc.dynamic_hlo.ops.families.views import pad
 from hlo_disc.dynamic_hlo.ops.inference import (
-    ZERO,
     Types,
     agree,
     agree_shapes,
@@ -31,7 +30,7 @@ from hlo_disc.dynamic_hlo.ops.inference import (
     need_scalar,
 )
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import dilated, padded, positions
 
@@ -334,7 +333,7 @@ ROWS = (
         reduce_window,
         (*WINDOW, "body"),
         expensive=True,
-        axes=WINDOWS,
+        axes=over_windows(WINDOW),
     ),
     OpDef(
         "select_and_scatter",

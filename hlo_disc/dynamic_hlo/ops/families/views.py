@@ -9,8 +9,6 @@ from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops import axes
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
 from hlo_disc.dynamic_hlo.ops.inference import (
-    ONE,
-    ZERO,
     Types,
     agree,
     broken,
@@ -20,7 +18,7 @@ from hlo_disc.dynamic_hlo.ops.inference import (
     need_scalar,
 )
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 

@@ -10,6 +10,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
@@ -56,10 +57,11 @@ class Block:
 
     def expand(self, op: Op) -> None:
         """Append what computes the results of `op`."""
+        expansion = self.expansions.get(op.name) or self.expansions.get(kind(op))
         if not has_complex(op):
             self._keep(op)
-        elif op.name in self.expansions:
-            self._set(op, self.expansions[op.name](self, op))
+        elif expansion is not None:
+            self._set(op, expansion(self, op))
         else:
             where = f" at {op.loc}" if op.loc else ""
             types = ", ".join(map(repr, op.operands))

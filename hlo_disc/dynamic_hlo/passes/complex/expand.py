@@ -211,12 +211,11 @@ def _in_memory(e: Block, op: Op) -> None:
     e.inputs(zip(op.results, results, strict=True))
 
 
-_MOVES = ("broadcast reshape transpose slice reverse gather dynamic_slice concatenate pad dynamic_update_slice").split()
-
+# By the names of ops, and the kinds of those that only move data.
 EXPANSIONS: Mapping[str, Expansion] = {
     **dict.fromkeys(FORMULAS, _formula),
     **dict.fromkeys(("negate", "add", "subtract", "select"), _each),
-    **dict.fromkeys(_MOVES, _move),
+    **dict.fromkeys(("view", "gather", "assemble"), _move),
     "complex": _complex,
     "real": _take(0),
     "imag": _take(1),

@@ -23,6 +23,7 @@ from hlo_disc.dynamic_hlo.ir.graph import (
     has_effect,
 )
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.rules.rule import Rule, build
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -120,7 +121,7 @@ class _RuleBuilder(GraphBuilder):
         self._depth = 0
         self._rules: dict[str, list[Rule]] = {}
         for rule in rules:
-            for root in rule.roots:
+            for root in rule.roots or OPS:
                 self._rules.setdefault(root, []).append(rule)
 
     def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> Value:

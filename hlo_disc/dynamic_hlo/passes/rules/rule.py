@@ -60,7 +60,7 @@ def build(builder: GraphBuilder, instead: Instead, loc: str = "") -> Value:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule in a table. roots: the names of the ops that it looks at."""
+    """A rule in a table. roots: the names of the ops that it looks at; all ops where none is named."""
 
     name: str
     picture: str
@@ -75,7 +75,7 @@ def rule(table: list[Rule], *roots: str, of: str, name: str = "") -> Callable[[L
 def rule(
     table: list[Rule], *roots: str, of: str = "", name: str = ""
 ) -> Callable[[Callable[..., Instead | None]], Callable[..., Instead | None]]:
-    """Add a function to a table of rules, which are tried in its order at each op named in `roots`.
+    """Add a function to a table of rules, which are tried in its order at each op named in `roots`, or at all ops.
 
     of: the op that has to make the first operand, which the function is given too. name: the function's, if not given.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, int_limits
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, dims_in
 from hlo_disc.dynamic_hlo.ops.reference import apply
 from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
@@ -79,17 +79,12 @@ def widens(source: np.dtype, target: np.dtype) -> bool:
             return False
         a, b = ml_dtypes.finfo(source), ml_dtypes.finfo(target)
         return a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp - a.nmant >= b.minexp - b.nmant
-    low, high = _integer_range(source)
+    low, high = int_limits(source)
     if kinds[1] == "float":
         target_info = ml_dtypes.finfo(target)
         return high.bit_length() <= target_info.nmant + 1 and high.bit_length() <= target_info.maxexp
-    target_low, target_high = _integer_range(target)
+    target_low, target_high = int_limits(target)
     return target_low <= low and high <= target_high
-
-
-def _integer_range(dtype: np.dtype) -> tuple[int, int]:
-    info = ml_dtypes.iinfo(dtype)
-    return int(info.min), int(info.max)
 
 
 @rule(MATH_RULES, "convert", of="convert")
@@ -126,7 +121,7 @@ def _highest(scalar: np.ndarray) -> bool:
 
 def _is_extreme(scalar: np.ndarray, infinity: float, end: int, boolean: bool) -> bool:
     if (kind := dtype_class(scalar.dtype)) in ("int", "uint"):
-        return int(scalar) == _integer_range(scalar.dtype)[end]
+        return int(scalar) == int_limits(scalar.dtype)[end]
     return bool(scalar == (boolean if kind == "bool" else infinity))
 
 
@@ -168,16 +163,11 @@ def neutral_operand(facts: ShapeFacts, op: Op) -> Instead | None:
     return None
 
 
-@rule(MATH_RULES, "negate", of="negate")
-def negate_of_negate(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+@rule(MATH_RULES, "negate", "not")
+def twice_negated(facts: ShapeFacts, op: Op) -> Instead | None:
     """negate(negate(x)) → x"""
-    return inner.operands[0]
-
-
-@rule(MATH_RULES, "not", of="not")
-def not_of_not(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
-    """not(not(x)) → x"""
-    return inner.operands[0]
+    inner = made_by(op.operands[0], op.name)
+    return None if inner is None else inner.operands[0]
 
 
 # ---------------------------------------------------------------------------------------------------- exact strength

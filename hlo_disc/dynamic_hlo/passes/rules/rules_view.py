@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ops.axes import Same
+from hlo_disc.dynamic_hlo.ops.table import OPS, links
 from hlo_disc.dynamic_hlo.passes.rules.patterns import (
     all_equal,
     are_equal,
@@ -21,10 +23,22 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 
 VIEW_RULES: list[Rule] = []
+_MOVING = tuple(name for name, row in OPS.items() if row.axes and (row.kind in ("view", "assemble") or row.axes.starts))
 
 
 def _broadcast(op: Op, inner: Op, dims: tuple[int, ...]) -> NewOp:
     return make("broadcast", *inner.operands, shape=op.result.shape, dims=dims)
+
+
+@rule(VIEW_RULES, *_MOVING)
+def op_that_moves_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
+    """transpose(x), perm = (0, 1, 2) → x"""
+    if op.operands[0].rank != op.result.rank:
+        return None
+    link = links(op, facts)[-1]  # the last part is on top of the others
+    entries = enumerate(link.entries)
+    whole = len(link.entries) == op.result.rank and all(isinstance(to, Same) and to.axis == a for a, to in entries)
+    return link.values[0] if whole else None
 
 
 # ------------------------------------------------------------------------------------------------------- reshape
@@ -67,12 +81,6 @@ def transpose_of_transpose(facts: ShapeFacts, op: Op, inner: Op) -> Instead | No
     return make("transpose", *inner.operands, perm=tuple(inner.attrs["perm"][axis] for axis in op.attrs["perm"]))
 
 
-@rule(VIEW_RULES, "transpose")
-def identity_transpose(facts: ShapeFacts, op: Op) -> Instead | None:
-    """transpose(x), perm = (0, 1, 2) → x"""
-    return op.operands[0] if op.attrs["perm"] == tuple(range(op.result.rank)) else None
-
-
 @rule(VIEW_RULES, "transpose", of="broadcast")
 def transpose_of_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     """transpose(broadcast(x)) → broadcast(x)"""
@@ -98,14 +106,6 @@ def reshape_that_drops_unit_dims_of_transpose(facts: ShapeFacts, op: Op, inner: 
 
 
 # ------------------------------------------------------------------------------------------------------ broadcast
-
-
-@rule(VIEW_RULES, "broadcast")
-def identity_broadcast(facts: ShapeFacts, op: Op) -> Instead | None:
-    """broadcast(x) : shape(x) → x"""
-    (x,) = op.operands
-    in_order = op.attrs["dims"] == tuple(range(op.result.rank))
-    return x if in_order and same_shape(facts, x.shape, op.result.shape) else None
 
 
 @rule(VIEW_RULES, "broadcast", of="broadcast")
@@ -167,15 +167,6 @@ def view_of_broadcast_scalar(facts: ShapeFacts, op: Op) -> Instead | None:
 # ---------------------------------------------------------------------------------------------------------- slice
 
 
-@rule(VIEW_RULES, "slice")
-def full_slice(facts: ShapeFacts, op: Op) -> Instead | None:
-    """slice(x), 0 to size → x"""
-    (x,), attrs = op.operands, op.attrs
-    if any(stride != 1 for stride in attrs["stride"]) or not all(is_zero(facts, start) for start in attrs["start"]):
-        return None
-    return x if all(are_equal(facts, *pair) for pair in zip(attrs["limit"], x.shape, strict=True)) else None
-
-
 @rule(VIEW_RULES, "slice", of="slice")
 def slice_of_slice(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     """slice(slice(x)) → slice(x)"""
@@ -230,19 +221,6 @@ def dynamic_slice_at_known_starts(facts: ShapeFacts, op: Op) -> Instead | None:
     return make("slice", x, start=start, limit=limit, stride=(1,) * x.rank)
 
 
-@rule(VIEW_RULES, "dynamic_slice", name="dynamic_slice of everything")
-def dynamic_slice_of_everything(facts: ShapeFacts, op: Op) -> Instead | None:
-    """dynamic_slice(x, i) : shape(x) → x"""
-    return op.operands[0] if same_shape(facts, op.operands[0].shape, op.result.shape) else None
-
-
-@rule(VIEW_RULES, "dynamic_update_slice")
-def update_of_everything(facts: ShapeFacts, op: Op) -> Instead | None:
-    """dynamic_update_slice(x, update : shape(x)) → update"""
-    x, update = op.operands[:2]
-    return update if same_shape(facts, update.shape, x.shape) else None
-
-
 @rule(VIEW_RULES, "dynamic_update_slice")
 def update_of_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
     """dynamic_update_slice(x, update : (0)) → x"""
@@ -257,19 +235,7 @@ def reverse_of_reverse(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     return make("reverse", *inner.operands, dims=dims) if dims else inner.operands[0]
 
 
-@rule(VIEW_RULES, "reverse")
-def reverse_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
-    """reverse(x : (1, s)), dims = (0) → x"""
-    return op.operands[0] if all(is_one(facts, op.result.shape[axis]) for axis in op.attrs["dims"]) else None
-
-
 # ------------------------------------------------------------------------------------------------- concatenate, pad
-
-
-@rule(VIEW_RULES, "concatenate")
-def concatenate_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
-    """concatenate(x) → x"""
-    return op.operands[0] if len(op.operands) == 1 else None
 
 
 @rule(VIEW_RULES, "concatenate")
@@ -288,10 +254,3 @@ def concatenate_of_concatenate(facts: ShapeFacts, op: Op) -> Instead | None:
         return None
     parts = [part for x, parts in zip(op.operands, nested, strict=True) for part in parts or (x,)]
     return make("concatenate", *parts, dim=op.attrs["dim"])
-
-
-@rule(VIEW_RULES, "pad")
-def pad_with_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
-    """pad(x), low = high = interior = 0 → x"""
-    sizes = (size for name in ("low", "high", "interior") for size in op.attrs[name])
-    return op.operands[0] if all(is_zero(facts, size) for size in sizes) else None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.windows import padded
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
 from hlo_disc.mlir import stablehlo

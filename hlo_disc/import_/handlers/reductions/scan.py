@@ -15,9 +15,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, isolated, make_op, 
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
 from hlo_disc.mlir import ir

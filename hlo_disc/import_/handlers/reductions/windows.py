@@ -13,12 +13,11 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value, copied, with_cap
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.families import reductions
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.dynamic_hlo.sizes.windows import padded, positions
 from hlo_disc.import_.handlers.reductions.reduce import make_reduce, operands_of, scalar
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import ints
 from hlo_disc.mlir import ir

@@ -10,11 +10,11 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, raw_dim
 from hlo_disc.dynamic_hlo.ops.expr import I64
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.control import make_while
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO, Compare, conjuncts
+from hlo_disc.import_.sizes.elements import Compare, conjuncts
 from hlo_disc.import_.sizes.shapes import Bundle, Operand, Symbolic, Token
 from hlo_disc.import_.sizes.symbols import Bindings, Input, parse_constraints
 from hlo_disc.import_.tensorflow.flow.branches import Kept, Optionals, choose, of_branch

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import I64
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.indexing.indexing import strided_update
 from hlo_disc.import_.tensorflow.indexing.scatters import scatter_into, scattered

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.handlers.arrays import Array, array, joined
 from hlo_disc.import_.handlers.gather import (
     make_dynamic_slice,
@@ -25,7 +25,6 @@ from hlo_disc.import_.handlers.reductions.windows import Window, make_reduce_win
 from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.handlers.views import make_pad
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.flow import control
 from hlo_disc.import_.tensorflow.matrices import linalg

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import array
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:

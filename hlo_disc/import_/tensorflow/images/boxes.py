@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import F32, I32, where
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO
 from hlo_disc.import_.formulas.boxes import suppressed
 from hlo_disc.import_.handlers.arrays import Array, array, iota
 from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.shapes import array_1d
 

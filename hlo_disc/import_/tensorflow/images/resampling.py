@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import F32, I64, where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.formulas.images import cubic, triangle, weighed
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 

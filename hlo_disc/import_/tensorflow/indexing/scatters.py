@@ -11,11 +11,10 @@ from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity, monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.shapes import ints, shape_of

@@ -8,11 +8,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.indexing.scatters import replacing
 from hlo_disc.import_.tensorflow.shapes import axis_of, result_dtype, shape_of

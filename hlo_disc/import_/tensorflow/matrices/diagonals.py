@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.shapes import ints
 

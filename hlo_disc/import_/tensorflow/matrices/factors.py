@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
 from hlo_disc.import_.handlers.library import call_library, cholesky_of, lapack_name, triangular_solve_of
 from hlo_disc.import_.handlers.products.einsum import make_einsum
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.matrices.diagonals import diagonal, on_diagonal
 from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype

@@ -9,11 +9,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.import_.formulas.windows import Pad, Pool, numbered
 from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 from hlo_disc.import_.tensorflow.windows.windows import Spatial

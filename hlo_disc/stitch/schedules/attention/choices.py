@@ -19,7 +19,7 @@ import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.codegen.build import Builder
@@ -29,7 +29,7 @@ from hlo_disc.stitch.codegen.values.elements import to_memory
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided
+from hlo_disc.stitch.fusion.strided import Strided
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
 from hlo_disc.stitch.schedules.dot.choices import BF16, is_paired, tile_vectors
@@ -43,7 +43,7 @@ from hlo_disc.stitch.schedules.dot.tiles.microkernel import inner_tile, outer_ti
 from hlo_disc.stitch.schedules.dot.tiles.pack import PanelPacker
 from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
-from hlo_disc.stitch.variant import Choice, Condition
+from hlo_disc.stitch.variant import Choice, Condition, Variant
 
 # FLOPs that a score costs between the dots.
 SCORE_FLOPS = 32
@@ -56,7 +56,7 @@ LEAST_ROWS = 64
 
 
 @dataclass(frozen=True)
-class AttentionVariant:
+class AttentionVariant(Variant):
     """One compiled form of an attention group. Kernel arguments: buffers, symbols, items, items a block, rows, chunks.
 
     first, second: the dots as products, rows the queries', every axis apart. few: the form for few query rows. tiles:
@@ -71,7 +71,6 @@ class AttentionVariant:
     tiles: bool
     device: Device
     facts: ShapeFacts
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:

@@ -23,10 +23,9 @@ import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot

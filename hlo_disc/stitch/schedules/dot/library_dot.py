@@ -11,17 +11,16 @@ from dataclasses import dataclass
 
 from hlo_disc.abi import PRODUCT
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.mlir import func, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided, row_major
+from hlo_disc.stitch.fusion.strided import Strided, row_major
 from hlo_disc.stitch.schedules.dot.product import Product
 from hlo_disc.stitch.schedules.library import record
-from hlo_disc.stitch.variant import Choice, Condition
+from hlo_disc.stitch.variant import Choice, Condition, Variant
 
 # cudaDataType and hipDataType, which agree.
 NUMBERS = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
@@ -30,12 +29,11 @@ TYPES = {("float32",) * 2, ("float64",) * 2, *((x, y) for x in ("float16", "bflo
 
 
 @dataclass(frozen=True)
-class LibraryDot:
+class LibraryDot(Variant):
     """One form of a dot group, without a kernel."""
 
     group: Group
     product: Product
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
@@ -46,9 +44,6 @@ class LibraryDot:
 
     def build(self, b: Builder, name: str) -> None:
         """There is nothing to build: kernels are the library's."""
-
-    def fast_bytes(self) -> Dim:
-        return ZERO
 
     def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> Val:
         p = self.product

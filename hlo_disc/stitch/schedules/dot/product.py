@@ -15,14 +15,14 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, UnsupportedOpError
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar
 from hlo_disc.stitch.fusion.collapse import collapse_around
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided, composes, strided
+from hlo_disc.stitch.fusion.strided import Strided, composes, strided
 from hlo_disc.stitch.schedule import PART
 
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
 from hlo_disc.stitch.schedules.row.choices import row_choices

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.product import Product
 from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import ROWS, rest_elements
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+from hlo_disc.stitch.variant import Variant
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.tiles.kernel import TileKernel
@@ -39,7 +38,7 @@ MOST_BLOCKS, MANY_ROWS = 64, 256
 
 
 @dataclass(frozen=True)
-class DotVariant:
+class DotVariant(Variant):
     """One compiled form of a dot group. Kernel arguments: buffers, symbols, items, items a block, rows a chunk, chunks.
 
     types, lanes, vectors: the element types, and lanes and vectors of a tile. slices: into how many parts K is divided;
@@ -56,7 +55,6 @@ class DotVariant:
     device: Device
     facts: ShapeFacts
     slices: int = 1
-    workspace: tuple[Value, ...] = ()
 
     form: ClassVar[str]
     kernel: ClassVar[type[TileKernel]]

@@ -26,6 +26,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val, product
 from hlo_disc.stitch.codegen.views import view
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
+from hlo_disc.stitch.variant import Variant
 
 # The side of a tile, and of a row of it in fast memory.
 SIDE, PITCH = 32, 33
@@ -50,7 +51,7 @@ def transposed(group: Group) -> tuple[int, tuple[Value, ...]]:
 
 
 @dataclass(frozen=True)
-class TileVariant:
+class TileVariant(Variant):
     """Kernel arguments: inputs, outputs, symbols, items, items a block. An item is a tile.
 
     axis, staged: see `transposed`.
@@ -62,7 +63,6 @@ class TileVariant:
     team: Team
     axis: int
     staged: tuple[Value, ...]
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:

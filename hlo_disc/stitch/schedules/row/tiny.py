@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
@@ -23,19 +22,19 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.row.kernel import placed
+from hlo_disc.stitch.variant import Variant
 
 # So many elements, and so many ops over all of them, are worth no kernel.
 MOST_ELEMENTS, MOST_OPS = 8, 96
-_VIEWS = frozenset("constant iota dim broadcast reshape transpose slice reverse dynamic_slice gather".split())
+_KINDS = ("source", "view", "gather", "elementwise")
 
 
 @dataclass(frozen=True)
-class TinyVariant:
+class TinyVariant(Variant):
     """The only form of a row group with few elements. It writes nothing before it has read everything."""
 
     group: Group
     facts: ShapeFacts
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
@@ -46,9 +45,6 @@ class TinyVariant:
 
     def build(self, b: Builder, name: str) -> None:
         """There is no kernel."""
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
 
     def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         group, count = self.group, len(self.group.inputs)
@@ -75,5 +71,5 @@ def is_tiny(group: Group) -> bool:
         return False
     elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)
     cost = sum(10 if is_expensive(op) else 1 for op in group.ops)
-    simple = all(op.name in _VIEWS or kind(op) == "elementwise" for op in group.ops)
+    simple = all(kind(op) in _KINDS for op in group.ops)
     return simple and elements <= MOST_ELEMENTS and elements * cost <= MOST_OPS

@@ -18,13 +18,14 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import RowSpace
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.row.kernel import RowKernel, stage_bytes
+from hlo_disc.stitch.variant import Variant
 
 # So many cheap operations take an element as long as it takes to read and write it.
 CHEAP = 8
 
 
 @dataclass(frozen=True)
-class RowVariant:
+class RowVariant(Variant):
     """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span.
 
     narrow: one vector a step, for rows that would not fill more. slices: parts of `span` columns that
@@ -44,7 +45,6 @@ class RowVariant:
     narrow: bool = False
     slices: int = 0
     totals: tuple[Value, ...] = ()
-    workspace: tuple[Value, ...] = ()
     team: Team | None = None
     aligned: bool = False
     stages: bool = True

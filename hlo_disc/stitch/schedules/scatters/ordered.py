@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
@@ -29,6 +29,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.scatters.axes import Axes, Bounds, Places, nested, scatter_of, update_of
+from hlo_disc.stitch.variant import Variant
 
 # A window is divided into about this many parts, each of some cache lines: every part looks at all indices again.
 PARTS = 16
@@ -40,7 +41,7 @@ PER_INDEX = 8
 
 
 @dataclass(frozen=True)
-class OrderedScatter:
+class OrderedScatter(Variant):
     """Kernel arguments: inputs, outputs, symbols, items, items a block, elements of the vector axis in an item, and
     positions of the owned axis.
 
@@ -51,7 +52,6 @@ class OrderedScatter:
     facts: ShapeFacts
     device: Device
     team: Team | None = None
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
@@ -82,9 +82,6 @@ class OrderedScatter:
 
     def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.team)
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
 
     # Host side.
 

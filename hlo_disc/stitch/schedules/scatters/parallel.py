@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_kind
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
@@ -23,6 +23,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.scatters.axes import Axes, Places, scatter_of, update_of
+from hlo_disc.stitch.variant import Variant
 
 
 def meets_nothing(op: Op) -> bool:
@@ -49,7 +50,7 @@ def lane_axis(op: Op) -> int | None:
 
 
 @dataclass(frozen=True)
-class ParallelScatter:
+class ParallelScatter(Variant):
     """Kernel arguments: inputs, outputs, symbols, items, items a block. An item is a step of the lanes.
 
     atomic: how an element meets others, None where it meets none.
@@ -60,7 +61,6 @@ class ParallelScatter:
     device: Device
     team: Team
     atomic: str | None
-    workspace: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
@@ -76,9 +76,6 @@ class ParallelScatter:
 
     def key(self) -> tuple[Hashable, ...]:
         return (self.group.key(), self.team, self.atomic)
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the updates into blocks that are worth handing out, and launch."""

@@ -62,9 +62,14 @@ class TopVariant:
         return Dim.const(self.layout.fast_bytes)
 
     def build(self, b: Builder, name: str) -> None:
-        """Add the kernels to the module."""
-        _build_parts(b, self.layout, name)
-        _build_rest(b, self.layout, f"{name}_rest")
+        """Add the kernels to the module: one whose items are parts, and one whose items are rows of several parts.
+
+        (inputs, outputs, workspace, symbols, parts of a row, items, items a block)
+        """
+        for kernel, step in ((name, _part), (f"{name}_rest", _rest)):
+            with sort_kernel(b, self.layout, kernel, 1, 3) as (sorter, (work,), (parts, items, per)):
+                with each_item(b, items, per) as item:
+                    step(sorter, item, parts, work)
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Scan the parts of all rows, then the best of the parts of rows that have several."""
@@ -83,13 +88,6 @@ class TopVariant:
         b.if_(several, lambda: launch(f"{kernel}_rest", rows, b.index(PART), [parts]))
 
 
-def _build_parts(b: Builder, layout: Layout, name: str) -> None:
-    """(inputs, outputs, workspace, symbols, parts of a row, items, items a block)"""
-    with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
-        with each_item(b, items, per) as item:
-            _part(sorter, item, parts, work)
-
-
 def _part(s: Sorter, item: Val, parts: Val, work: Sequence[Val]) -> None:
     b, begin = s.b, s.b.index(0)
     row, length = item // parts, b.index(b.ceil_div(s.n, parts))
@@ -103,17 +101,8 @@ def _part(s: Sorter, item: Val, parts: Val, work: Sequence[Val]) -> None:
     )
 
 
-def _build_rest(b: Builder, layout: Layout, name: str) -> None:
-    """Build the kernel that takes the best of each row from the best of its parts.
-
-    It has the arguments of `_build_parts`; its items are rows.
-    """
-    with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
-        with each_item(b, items, per) as item:
-            _rest(sorter, item, parts, work)
-
-
 def _rest(s: Sorter, row: Val, parts: Val, work: Sequence[Val]) -> None:
+    """Take the best of a row from the best of its parts."""
     b, begin = s.b, s.b.index(0)
     count = b.index(parts * s.kept)
     start = row * count

@@ -14,10 +14,10 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, formula_region, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.sorting import numbered
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -16,10 +16,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.ops.orders import total_order
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.handlers.arrays import Array, emit_all, iota, joined
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

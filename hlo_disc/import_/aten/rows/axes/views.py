@@ -9,11 +9,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, F64, I64, where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.tensors import Operand, Size, is_just
 from hlo_disc.import_.handlers.arrays import Array, iota, joined
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -9,13 +9,12 @@ import sympy
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.aten.rows.axes.sorting import ordered
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.indexing.searches import found
 from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.handlers.arrays import Array, iota, joined, together
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.handlers.arrays import Array
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

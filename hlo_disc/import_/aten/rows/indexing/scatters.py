@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.views import bounds, place
 from hlo_disc.import_.aten.rows.indexing import places
@@ -20,7 +20,6 @@ from hlo_disc.import_.aten.rows.indexing.places import Places
 from hlo_disc.import_.aten.rows.numbers.elementwise import floor_divide
 from hlo_disc.import_.aten.tensors import Operand, Size, is_just
 from hlo_disc.import_.handlers.arrays import Array, filled, iota, joined
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

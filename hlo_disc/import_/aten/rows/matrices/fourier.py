@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ops.expr import F64
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.handlers.arrays import Array
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -18,11 +18,11 @@ from torch._prims_common import elementwise_dtypes
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, is_small_float
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, where
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.aten.tensors import Operand, is_just
 from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
 from hlo_disc.import_.handlers.arrays import Array
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

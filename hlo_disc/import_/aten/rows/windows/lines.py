@@ -14,14 +14,13 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.windows.convolutions import each
 from hlo_disc.import_.aten.rows.windows.pools import maxima_backward
 from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.formulas.windows import maximum_region, numbered
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
-from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

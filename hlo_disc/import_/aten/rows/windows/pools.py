@@ -13,14 +13,13 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import I64
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.windows.convolutions import each
 from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.formulas.windows import Pool, numbered
 from hlo_disc.import_.handlers.arrays import Array, iota
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

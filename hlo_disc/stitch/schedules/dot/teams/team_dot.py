@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlo_disc.device import Device, Mma, Tile
-from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.library_dot import library_dot
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging
 from hlo_disc.stitch.schedules.dot.product import Product, swapped
@@ -24,11 +22,11 @@ from hlo_disc.stitch.schedules.dot.teams.fma_tile import FmaTile, fma_staging
 from hlo_disc.stitch.schedules.dot.teams.mma_tile import MmaTile, mma_staging
 from hlo_disc.stitch.schedules.dot.teams.team_kernel import TeamKernel, along_k
 from hlo_disc.stitch.schedules.kernel import group_kernel
-from hlo_disc.stitch.variant import Choice, Condition, When
+from hlo_disc.stitch.variant import Choice, Condition, Variant, When
 
 
 @dataclass(frozen=True)
-class TeamDot:
+class TeamDot(Variant):
     """One compiled form of a dot group. Kernel arguments: buffers and symbols.
 
     slices: into how many parts K is divided; more than one are the product's first axis. multiples: the sizes that are
@@ -43,7 +41,6 @@ class TeamDot:
     facts: ShapeFacts
     multiples: tuple[Dim, ...] = ()
     slices: int = 1
-    workspace: tuple[Value, ...] = ()
     mma: Mma | None = None
 
     @property

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.device import Team
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.threads import ThreadLanes
 from hlo_disc.stitch.codegen.values.elements import convert, from_memory
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.fusion.strided import ONE
 from hlo_disc.stitch.schedules.dot.epilogue import Stores
 from hlo_disc.stitch.schedules.dot.operand import at_once
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position

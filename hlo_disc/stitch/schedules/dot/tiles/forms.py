@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.operand import Operand, Rows
 from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import packed_depth, pair_inner
 from hlo_disc.stitch.schedules.dot.tiles.kernel import TileKernel, panel_steps

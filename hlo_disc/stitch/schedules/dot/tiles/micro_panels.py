@@ -17,24 +17,31 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, Operand, gather, load, matrix, routine, scalar
 
 
-def copy_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
-    """Pack a column operand that is contiguous along its columns.
+def copy_panel(b: Builder, types: DotTypes, lanes: int, vectors: int, gathered: bool = False) -> Call:
+    """Pack a column operand that is contiguous along its columns, or has any stride there.
 
-    (col with the stride along K; panel; size of K; number of columns)
+    (col with the stride of a column, if gathered, and along K; panel; size of K; number of columns)
     """
-    parameters = [matrix(b, types.col, 1), matrix(b, types.sum, 2), scalar(b), scalar(b)]
+    parameters = [matrix(b, types.col, 1 + gathered), matrix(b, types.sum, 2), scalar(b), scalar(b)]
 
     def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
-        (step,), (along, vector) = col.strides, panel.strides
+        (*of_column, step), (along, vector) = col.strides, panel.strides
+        stride: Scalar = of_column[0] if gathered else 1
+        offsets = b.binary("*", b.lanes.numbers(lanes), stride) if gathered else None
         masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
         with b.loop(0, size, 1, [b.index(col.at), b.index(panel.at)]) as loop:
             x, y = loop.args
             for j, mask in enumerate(masks):
-                found = load(b, types.col, types.sum, col.buffer, x + j * lanes, lanes, mask)
+                at = x + stride * (j * lanes)
+                if offsets is None:
+                    found = load(b, types.col, types.sum, col.buffer, at, lanes, mask)
+                else:
+                    found = gather(b, types.col, types.sum, col.buffer, at, offsets, mask)
                 b.store(found, panel.buffer, y + vector * j)
             loop.yield_(x + step, y + along)
 
-    return routine(b, ("copy", types, lanes, vectors), f"copy{vectors}_", parameters, body)
+    name = "gather" if gathered else "copy"
+    return routine(b, (name, types, lanes, vectors), f"{name}{vectors}_", parameters, body)
 
 
 def copy_rows(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
@@ -129,27 +136,6 @@ def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
     x, y, z, w = joined
     halves = [(blocks(x, y, half), blocks(z, w, half)) for half in ((0, 4, 1, 5), (2, 6, 3, 7))]
     return [blocks(x, y, pair) for x, y in halves for pair in ((0, 1, 4, 5), (2, 3, 6, 7))]
-
-
-def gather_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
-    """Pack a column operand of any strides.
-
-    (col with the strides of a column and along K; panel; size of K; number of columns)
-    """
-    parameters = [matrix(b, types.col, 2), matrix(b, types.sum, 2), scalar(b), scalar(b)]
-
-    def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
-        (stride, step), (along, vector) = col.strides, panel.strides
-        offsets = b.binary("*", b.lanes.numbers(lanes), stride)
-        masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
-        with b.loop(0, size, 1, [b.index(col.at), b.index(panel.at)]) as loop:
-            x, y = loop.args
-            for j, mask in enumerate(masks):
-                found = gather(b, types.col, types.sum, col.buffer, x + stride * (j * lanes), offsets, mask)
-                b.store(found, panel.buffer, y + vector * j)
-            loop.yield_(x + step, y + along)
-
-    return routine(b, ("gather", types, lanes, vectors), f"gather{vectors}_", parameters, body)
 
 
 def run_panel(b: Builder, types: DotTypes, lanes: int, width: int, contiguous: bool, listed: bool) -> Call:

@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
 from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import copy_pairs, packed_depth, panel_depth
-from hlo_disc.stitch.schedules.dot.tiles.micro_panels import copy_panel, gather_panel, run_panel, transpose_panel
+from hlo_disc.stitch.schedules.dot.tiles.micro_panels import copy_panel, run_panel, transpose_panel
 
 
 class PanelPacker:
@@ -36,7 +35,7 @@ class PanelPacker:
         elif inner[-1].col_stride == ONE:
             self.kind, self.pack = "transpose", transpose_panel(b, types, lanes, vectors)
         else:
-            self.kind, self.pack = "gather", gather_panel(b, types, lanes, vectors)
+            self.kind, self.pack = "gather", copy_panel(b, types, lanes, vectors, gathered=True)
 
     def block(self, sizes: Sizes, col: Operand, panel: Operand, depth: Scalar, count: Scalar) -> None:
         """Pack `depth` elements along the innermost K axis of the columns of `col`, `count` in all.

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar
-from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedules.dot.operand import Operand
 from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import ROWS
 from hlo_disc.stitch.schedules.dot.tiles.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.fusion.strided import ONE
 from hlo_disc.stitch.schedules.dot.epilogue import is_plain
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
 from hlo_disc.stitch.schedules.dot.product import Product

@@ -1,1 +1,1 @@
-"""What earlier compilations made, on disk: whole programs, and single kernels for programs that are new."""
+"""The results of earlier compilations, on disk: whole programs, and single kernels for programs that are new."""

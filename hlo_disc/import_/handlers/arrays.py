@@ -14,7 +14,7 @@ from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.handlers.gather import make_take
+from hlo_disc.import_.handlers.gather import Numbers, make_take
 from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
 from hlo_disc.import_.sizes.shapes import Operand
 
@@ -110,23 +110,28 @@ class Array(expr.Array):
         """Take elements at indices, which are in range, along an axis; the first `batch` axes of both are paired."""
         return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
+    def gather(self, indices: Array, depth: int) -> Array:
+        """What is at the places that vectors of `depth` indices, the last axis, say: along the other axes all."""
+        numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
+        return self.emit("gather", indices, **numbers, slice_sizes=sizes)
+
     def scatter(self, indices: Array, updates: Array, depth: int, body: Region) -> Array:
-        """Windows combined into places that vectors of `depth` indices, the last axis, say."""
-        batch = indices.rank - 1
-        return self.emit(
-            "scatter",
-            indices,
-            updates,
-            offset_dims=tuple(range(batch, updates.rank)),
-            collapsed_slice_dims=tuple(range(depth)),
-            operand_batching_dims=(),
-            start_indices_batching_dims=(),
-            start_index_map=tuple(range(depth)),
-            index_vector_dim=batch,
-            unique=False,
-            count=1,
-            body=body,
-        )
+        """Updates combined into such places."""
+        numbers = _places(self, indices, depth)
+        return self.emit("scatter", indices, updates, **numbers, unique=False, count=1, body=body)
+
+
+def _places(x: Array, indices: Array, depth: int) -> Numbers:
+    """The numbers of a gather from the first `depth` axes, or a scatter into them."""
+    batch, indexed = indices.rank - 1, tuple(range(depth))
+    return {
+        "offset_dims": tuple(range(batch, batch + x.rank - depth)),
+        "collapsed_slice_dims": indexed,
+        "operand_batching_dims": (),
+        "start_indices_batching_dims": (),
+        "start_index_map": indexed,
+        "index_vector_dim": batch,
+    }
 
 
 def array(r: Reader, x: Operand) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
 import numpy as np
 
@@ -32,6 +32,36 @@ class Numbers(TypedDict):
     start_indices_batching_dims: tuple[int, ...]
     start_index_map: tuple[int, ...]
     index_vector_dim: int
+
+
+_AXES = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+)  # fmt: skip
+# What a scatter calls these.
+OF_SCATTER = (
+    "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+    "scattered_dims_to_operand_dims",
+)  # fmt: skip
+
+
+class _Written(Protocol):
+    """Dimension numbers as StableHLO has them, or XLA."""
+
+    index_vector_dim: int
+
+
+def numbers_of(written: _Written, names: Sequence[str] = _AXES) -> Numbers:
+    """Decode dimension numbers. names: those of the lists of axes, in the order of `_AXES`."""
+    axes = {own: tuple(getattr(written, name)) for own, name in zip(_AXES, names, strict=True)}
+    return cast("Numbers", {**axes, "index_vector_dim": written.index_vector_dim})
+
+
+def _gather_numbers(attribute: ir.Attribute) -> Numbers:
+    return numbers_of(stablehlo.GatherDimensionNumbers(attribute))
+
+
+def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
+    return numbers_of(stablehlo.ScatterDimensionNumbers(attribute), OF_SCATTER)
 
 
 def _real_dynamic_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
@@ -156,31 +186,6 @@ def window_start(indices: Symbolic, axes: Sequence[int], rank: int) -> list[Oper
         start = starts[axis] = Symbolic(indices.dtype, (), (element,), indices.exact)
         start.wraps = indices.wraps
     return starts
-
-
-def _gather_numbers(attribute: ir.Attribute) -> Numbers:
-    numbers = stablehlo.GatherDimensionNumbers(attribute)
-    return {
-        "offset_dims": tuple(numbers.offset_dims),
-        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
-        "operand_batching_dims": tuple(numbers.operand_batching_dims),
-        "start_indices_batching_dims": tuple(numbers.start_indices_batching_dims),
-        "start_index_map": tuple(numbers.start_index_map),
-        "index_vector_dim": numbers.index_vector_dim,
-    }
-
-
-def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
-    """Decode the dimension numbers of a scatter, under the names that gather has for them."""
-    numbers = stablehlo.ScatterDimensionNumbers(attribute)
-    return {
-        "offset_dims": tuple(numbers.update_window_dims),
-        "collapsed_slice_dims": tuple(numbers.inserted_window_dims),
-        "operand_batching_dims": tuple(numbers.input_batching_dims),
-        "start_indices_batching_dims": tuple(numbers.scatter_indices_batching_dims),
-        "start_index_map": tuple(numbers.scattered_dims_to_operand_dims),
-        "index_vector_dim": numbers.index_vector_dim,
-    }
 
 
 def _scatter(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:

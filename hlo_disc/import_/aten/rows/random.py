@@ -86,10 +86,6 @@ def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: o
     return unit * (r.scalar(high, unit.dtype) - low) + low
 
 
-def _randn(r: AtenReader, *_: object, **__: object) -> Array:
-    return _normal(r, r.out.dtype, r.out.shape)
-
-
 def _scaled_normal(r: AtenReader, _: object, mean: Operand = 0.0, std: Operand = 1.0, **__: object) -> Array:
     made = _normal(r, r.out.dtype, r.out.shape)
     return made * std + mean
@@ -133,10 +129,6 @@ def _order(r: AtenReader, keys: Array) -> Array:
 
     body = formula_region(r.facts, [keys.dtype, keys.dtype, I64, I64], lambda a, b, *_: [a > b])
     return emit_all(r, "sort", [keys, numbers], dim=keys.rank - 1, stable=True, count=2, body=body)[1]
-
-
-def _randperm(r: AtenReader, _: Size, **__: object) -> Array:
-    return _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype)
 
 
 def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: object) -> Array:
@@ -184,8 +176,8 @@ def _low(*bounds: str) -> Callable[..., Array]:
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.rand.default": _rand,
     "aten.rand_like.default": _rand,
-    "aten.randn.default": _randn,
-    "aten.randn_like.default": _randn,
+    "aten.randn.default": lambda r, *_, **__: _normal(r, r.out.dtype, r.out.shape),
+    "aten.randn_like.default": lambda r, *_, **__: _normal(r, r.out.dtype, r.out.shape),
     "prims.uniform.default": _uniform,
     "prims.normal.default": lambda r, shape, *, mean=0.0, std=1.0, **_: _scaled_normal(r, shape, mean, std),
     "aten.normal_functional.default": _scaled_normal,
@@ -198,7 +190,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.bernoulli.Tensor": _bernoulli,
     "aten.geometric.default": _geometric,
     "aten.native_dropout.default": _dropout,
-    "aten.randperm.default": _randperm,
+    "aten.randperm.default": lambda r, _, **__: _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype),
     "aten.multinomial.default": _multinomial,
     "aten.rrelu_with_noise_functional.default": _rrelu,
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.import_.handlers.products.dot import Numbers, need_alike, numbers_of
 from hlo_disc.import_.handlers.products.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.sizes.shapes import Operand
@@ -29,9 +30,7 @@ def _ragged_dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     lhs, rhs, sizes = map(r.data, operands)
     numbers = r.attr(op, "ragged_dot_dimension_numbers", _numbers)
     dot = {name: numbers[name] for name in _NAMES}
-    for what in ("batch", "contract"):
-        for i, j in zip(dot[f"lhs_{what}"], dot[f"rhs_{what}"], strict=True):
-            r.equal(lhs.shape[i], rhs.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
+    need_alike(r, lhs, rhs, dot)
     dtype = r.result_type(op)[0]
     dot_of = {"dtype": dtype, "tf32": allows_tf32(r, op, lhs, rhs, dtype)}
     if len(numbers["ragged"]) != 1 or len(numbers["groups"]) > 1:
@@ -103,16 +102,10 @@ def _running_sum(r: Reader, sizes: Value, inclusive: bool) -> Value:
     return r.emit("reduce", (r.emit("select", (counts, copies, zeros)), zero), dims=(rank,), kind="add")
 
 
-def _numbers(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
+def _numbers(attribute: ir.Attribute) -> Numbers:
     numbers = chlo.RaggedDotDimensionNumbers(attribute)
-    return {
-        "lhs_batch": tuple(numbers.lhs_batching_dimensions),
-        "rhs_batch": tuple(numbers.rhs_batching_dimensions),
-        "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
-        "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
-        "ragged": tuple(numbers.lhs_ragged_dimensions),
-        "groups": tuple(numbers.rhs_group_dimensions),
-    }
+    own = {"ragged": tuple(numbers.lhs_ragged_dimensions), "groups": tuple(numbers.rhs_group_dimensions)}
+    return {**numbers_of(numbers), **own}
 
 
 HANDLERS: dict[str, Handler] = {"chlo.ragged_dot": _ragged_dot}

@@ -57,10 +57,6 @@ class Repeated(Token):
         self.sizes = sizes
 
 
-def _call(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return r.call(op.attributes["f"], operands)
-
-
 def _program(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A compiled program in a graph: the function that it was made from, called with what the program takes."""
     arguments = r.functions[op.attributes["f"]].regions[0].blocks[0].arguments
@@ -268,10 +264,6 @@ def _is_shape(r: Reader, x: Operand) -> bool:
     return not (isinstance(x, Symbolic) and not x.sizes)
 
 
-def _from_tensor(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return r.data(operands[0])
-
-
 def _get_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved):
         shape = r.elements(operands[2])
@@ -307,10 +299,6 @@ def _grown(r: Reader, x: Array, at: int | None) -> Array:
     if size is ZERO:
         r.unsupported(_GROWS)
     return x
-
-
-def _empty(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return Reserved(None, op.attributes["element_dtype"])
 
 
 def _push(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -381,18 +369,18 @@ def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
 HANDLERS: dict[str, Handler] = {
     "Case": _case,
     "DeviceIndex": _device,
-    "EmptyTensorList": _empty,
+    "EmptyTensorList": lambda r, op, operands: Reserved(None, op.attributes["element_dtype"]),
     "FakeParam": _stand_in,
     "HloDiscCall": _program,
     "If": _if,
-    "PartitionedCall": _call,
-    "StatefulPartitionedCall": _call,
+    "PartitionedCall": lambda r, op, operands: r.call(op.attributes["f"], operands),
+    "StatefulPartitionedCall": lambda r, op, operands: r.call(op.attributes["f"], operands),
     "StatelessCase": _case,
     "StatelessIf": _if,
     "StatelessWhile": _while,
     "TensorListConcatV2": _concat,
     "TensorListElementShape": _element_shape,
-    "TensorListFromTensor": _from_tensor,
+    "TensorListFromTensor": lambda r, op, operands: r.data(operands[0]),
     "TensorListGather": _gather_items,
     "TensorListGetItem": _get_item,
     "TensorListLength": _length,

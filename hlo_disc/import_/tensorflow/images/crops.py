@@ -64,17 +64,7 @@ class Crops:
     def pixels(self, image: Array) -> list[Array]:
         """Those around each sample: two above and two below."""
         return [
-            image.emit(
-                "gather",
-                self.at(row, column),
-                offset_dims=(3,),
-                collapsed_slice_dims=(0, 1, 2),
-                operand_batching_dims=(),
-                start_indices_batching_dims=(),
-                start_index_map=(0, 1, 2),
-                index_vector_dim=3,
-                slice_sizes=(ONE, ONE, ONE, image.shape[3]),
-            )
+            image.gather(self.at(row, column), 3)
             for row in (self.top, self.bottom)
             for column in (self.left, self.right)
         ]

@@ -178,14 +178,17 @@ def _rgb_to_hsv(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return joined([hue, saturation, value], x.rank - 1).value
 
 
+def _shares(hue: Array) -> list[Array]:
+    """How much of red, green and blue a hue has."""
+    six = hue * 6
+    parts = (abs(six - 3) - 1, 2 - abs(six - 2), 2 - abs(six - 4))
+    return [part.maximum(0).minimum(1) for part in parts]
+
+
 def _hsv_to_rgb(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     hue, saturation, value = _channels(x)
-    six = hue * 6
-    red = (abs(six - 3) - 1).maximum(0).minimum(1)
-    green = (2 - abs(six - 2)).maximum(0).minimum(1)
-    blue = (2 - abs(six - 4)).maximum(0).minimum(1)
-    parts = [((1 - saturation) + saturation * c) * value for c in (red, green, blue)]
+    parts = [((1 - saturation) + saturation * c) * value for c in _shares(hue)]
     return joined(parts, x.rank - 1).value
 
 
@@ -224,13 +227,7 @@ def _adjust_hue(r: Reader, op: Node, operands: list[Operand]) -> Result:
     )
     hue = hue / 6 + delta
     hue = hue - hue.op("floor")
-    six = hue * 6
-    shares = (
-        (abs(six - 3) - 1).maximum(0).minimum(1),
-        (2 - abs(six - 2)).maximum(0).minimum(1),
-        (2 - abs(six - 4)).maximum(0).minimum(1),
-    )
-    return joined([least + spread * share for share in shares], x.rank - 1).cast(given.dtype).value
+    return joined([least + spread * share for share in _shares(hue)], x.rank - 1).cast(given.dtype).value
 
 
 HANDLERS: dict[str, Handler] = {

@@ -14,7 +14,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.folding import folding, objects
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
@@ -182,12 +182,7 @@ def _strided_elements(r: Reader, op: Node, x: np.ndarray, *bounds: np.ndarray) -
             low = None if masks["begin"] >> i & 1 else begin[i].value
             high = None if masks["end"] >> i & 1 else end[i].value
             index.append(slice(low, high, strides[i].value))
-    made = x[tuple(index)]
-    if isinstance(made, np.ndarray):
-        return made
-    scalar = np.empty((), object)
-    scalar[()] = made
-    return scalar
+    return objects(x[tuple(index)])
 
 
 def _slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -300,30 +295,12 @@ def _gather_elements(r: Reader, op: Node, x: np.ndarray, *rest: np.ndarray) -> n
         return None
     axis = rest[1].reshape(-1)[0].value if len(rest) > 1 else 0
     at = np.array([d.value for d in rest[0].reshape(-1)], int).reshape(rest[0].shape)
-    made = np.take(x, at, axis)
-    if isinstance(made, np.ndarray):
-        return made
-    scalar = np.empty((), object)
-    scalar[()] = made
-    return scalar
+    return objects(np.take(x, at, axis))
 
 
 def _gather_nd(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, at = array(r, operands[0]), array(r, operands[1])
-    depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
-    batch = at.rank - 1
-    made = x.emit(
-        "gather",
-        at,
-        offset_dims=tuple(range(batch, batch + x.rank - depth)),
-        collapsed_slice_dims=tuple(range(depth)),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=tuple(range(depth)),
-        index_vector_dim=batch,
-        slice_sizes=tuple(ONE if a < depth else n for a, n in enumerate(x.shape)),
-    )
-    return made.value
+    return x.gather(at, r.constants((at.shape[-1],), "the length of an index vector")[0]).value
 
 
 def _one_hot(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -360,20 +337,8 @@ def _reverse_sequence(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def take_along(x: Array, at: Array, axis: int) -> Array:
     """For each place of `at` the element with that index along an axis."""
-    r = x.r
     parts = [at.iota(a, I64).expand(at.rank) if a != axis else at.cast(I64).expand(at.rank) for a in range(x.rank)]
-    made = x.emit(
-        "gather",
-        joined(parts, at.rank),
-        offset_dims=(),
-        collapsed_slice_dims=tuple(range(x.rank)),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=tuple(range(x.rank)),
-        index_vector_dim=at.rank,
-        slice_sizes=(ONE,) * x.rank,
-    )
-    return Array(r, made.value)
+    return x.gather(joined(parts, at.rank), x.rank)
 
 
 def _roll(r: Reader, op: Node, operands: list[Operand]) -> Result:

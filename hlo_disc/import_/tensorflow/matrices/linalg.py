@@ -77,10 +77,6 @@ def _cross(r: Reader, op: Node, operands: list[Operand]) -> Result:
 # ------------------------------------------------------------------------------------------------------ factorisations
 
 
-def _cholesky(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return cholesky_of(r, r.data(operands[0]), True)
-
-
 def solve_triangular(r: Reader, a: Array, b: Array, lower: bool, adjoint: bool, unit: bool = False) -> Array:
     """Solve A x = b for a triangular matrix A, or for its adjoint."""
     batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
@@ -203,7 +199,7 @@ HANDLERS: dict[str, Handler] = {
     "BatchMatMul": _batch_mat_mul,
     "BatchMatMulV2": _batch_mat_mul,
     "BatchMatMulV3": _batch_mat_mul,
-    "Cholesky": _cholesky,
+    "Cholesky": lambda r, op, operands: cholesky_of(r, r.data(operands[0]), True),
     "Cross": _cross,
     "Einsum": _einsum,
     "FFT": _fft("FFT", 1),

@@ -25,23 +25,11 @@ def _reshape(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
     return x.reshape(r.out.shape)
 
 
-def _expand(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
-    return x.broadcast(r.out.shape)
-
-
-def _permute(r: AtenReader, x: Array, order: Sequence[int]) -> Array:
-    return x.transpose(order)
-
-
 def _transpose(r: AtenReader, x: Array, a: int = 0, b: int = 1) -> Array:
     order = list(range(x.rank))
     if x.rank:
         order[a], order[b] = order[b], order[a]
     return x.transpose(order)
-
-
-def _t(r: AtenReader, x: Array) -> Array:
-    return _transpose(r, x) if x.rank == 2 else x
 
 
 def place(r: AtenReader, index: Size, size: Dim) -> Dim:
@@ -83,10 +71,6 @@ def _split(r: AtenReader, x: Array, _: object, axis: int = 0) -> list[Array]:
         parts.append(x.slice(axis, at, at + part.shape[axis]))
         at = at + part.shape[axis]
     return parts
-
-
-def _unbind(r: AtenReader, x: Array, axis: int = 0) -> list[Array]:
-    return [x.slice(axis, i, i + 1).squeeze(axis) for i in range(len(r.outs))]
 
 
 def _cat(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
@@ -143,10 +127,6 @@ def _full_of(r: AtenReader, _: object, value: Operand, *__: object, **___: objec
     return r.full(value, r.out.dtype, r.out.shape)
 
 
-def _scalar_tensor(r: AtenReader, value: Operand, **_: object) -> Array:
-    return r.held(value, r.out.dtype)
-
-
 def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: object) -> Array:
     """Floats are computed in f64, as start + i * step."""
     whole = r.out.dtype.kind in "iu" and not any(isinstance(x, float) for x in (start, step))
@@ -157,10 +137,6 @@ def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_:
     if not is_just(start, 0):
         numbers = numbers + start
     return numbers.cast(r.out.dtype)
-
-
-def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: object) -> Array:
-    return _arange(r, start, length, step)
 
 
 def _tril(keep: str) -> Callable[..., Array]:
@@ -228,16 +204,16 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.squeeze.dim": _reshape,
     "aten.squeeze.dims": _reshape,
     "aten.unsqueeze.default": _reshape,
-    "aten.expand.default": _expand,
+    "aten.expand.default": lambda r, x, *_, **__: x.broadcast(r.out.shape),
     "prims.broadcast_in_dim.default": lambda r, x, _, dims: x.emit("broadcast", shape=r.out.shape, dims=tuple(dims)),
-    "aten.permute.default": _permute,
+    "aten.permute.default": lambda r, x, order: x.transpose(order),
     "aten.transpose.int": _transpose,
-    "aten.t.default": _t,
+    "aten.t.default": lambda r, x: _transpose(r, x) if x.rank == 2 else x,
     "aten.select.int": _select,
     "aten.slice.Tensor": _slice,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split,
-    "aten.unbind.int": _unbind,
+    "aten.unbind.int": lambda r, x, axis=0: [x.slice(axis, i, i + 1).squeeze(axis) for i in range(len(r.outs))],
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.flip.default": _flip,
@@ -262,11 +238,11 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.empty_strided.default": _empty,
     "aten.new_empty.default": _empty,
     "aten.new_empty_strided.default": _empty,
-    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.scalar_tensor.default": lambda r, value, **_: r.held(value, r.out.dtype),
     "aten.arange.start_step": _arange,
     "aten.arange.start": _arange,
     "aten.arange.default": lambda r, end, **_: _arange(r, 0, end),
-    "prims.iota.default": _prims_iota,
+    "prims.iota.default": lambda r, length, *, start=0, step=1, **_: _arange(r, start, length, step),
     "aten.tril.default": _tril("GE"),
     "aten.triu.default": _tril("LE"),
 }  # fmt: skip

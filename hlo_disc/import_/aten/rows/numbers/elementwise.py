@@ -58,6 +58,9 @@ def op(name: str) -> Formula:
     return lambda r, x, *others: x.emit(name, *others)
 
 
+_pow = op("power")
+
+
 def _compare(direction: str) -> Formula:
     return elementwise(lambda r, a, b: a.op("compare", b, direction=direction), KIND.ALWAYS_BOOL)
 
@@ -143,14 +146,6 @@ def _sign(r: AtenReader, x: Array) -> Array:
     return where(is_nan(r, x), 0, x.op("sign")) if dtype_class(x.dtype) == "float" else x.op("sign")
 
 
-def _reciprocal(r: AtenReader, x: Array) -> Array:
-    return r.full(1, x.dtype, x.shape) / x
-
-
-def _pow(r: AtenReader, a: Array, b: Array) -> Array:
-    return a.op("power", b)
-
-
 def _pow_scalar(r: AtenReader, x: Array, exponent: Operand) -> Array:
     """Small exponents are products and roots, as they are in eager mode."""
     common = elementwise(_COMMON_POWERS.get(exponent, _pow) if isinstance(exponent, (int, float)) else _pow)
@@ -172,14 +167,6 @@ def _gelu(r: AtenReader, x: Array, approximate: str = "none") -> Array:
     else:
         gate = (x * math.sqrt(0.5)).op("erf") + 1.0
     return x * 0.5 * gate
-
-
-def _silu(r: AtenReader, x: Array) -> Array:
-    return x * x.op("logistic")
-
-
-def _relu(r: AtenReader, x: Array) -> Array:
-    return x.maximum(0)
 
 
 def _clamp(r: AtenReader, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Array:
@@ -210,18 +197,6 @@ def _logical(name: str) -> Formula:
 def _converted(r: AtenReader, x: Operand, *_: object, **__: object) -> Array:
     """Other types, memory formats and devices: only types are something here. A number may stand for a tensor."""
     return r.scalar(x, r.out.dtype)
-
-
-def _fill(r: AtenReader, x: Array, value: Operand) -> Array:
-    return r.full(value, x.dtype, x.shape)
-
-
-def _addcmul(r: AtenReader, x: Array, a: Array, b: Array, value: Operand = 1) -> Array:
-    return x + _scaled(r, a * b, value)
-
-
-def _addcdiv(r: AtenReader, x: Array, a: Array, b: Array, value: Operand = 1) -> Array:
-    return x + _scaled(r, a, value) / b
 
 
 def _float(name: str) -> Formula:
@@ -318,7 +293,7 @@ ROWS: dict[str, Formula] = {
     "aten.trunc.default": elementwise(_trunc),
     "aten.round.default": elementwise(_round),
     "aten.round.decimals": elementwise(_round),
-    "aten.reciprocal.default": elementwise(_reciprocal, KIND.INT_TO_FLOAT),
+    "aten.reciprocal.default": elementwise(lambda r, x: r.full(1, x.dtype, x.shape) / x, KIND.INT_TO_FLOAT),
     "aten.sqrt.default": _float("sqrt"),
     "aten.rsqrt.default": _float("rsqrt"),
     "aten.exp.default": _float("exponential"),
@@ -336,20 +311,20 @@ ROWS: dict[str, Formula] = {
     "aten.isinf.default": _classified(_infinite, False),
     "aten.isfinite.default": _classified(finite, True),
     "aten.gelu.default": elementwise(_gelu),
-    "aten.silu.default": elementwise(_silu),
-    "aten.relu.default": elementwise(_relu),
+    "aten.silu.default": elementwise(lambda r, x: x * x.op("logistic")),
+    "aten.relu.default": elementwise(lambda r, x: x.maximum(0)),
     "aten.clamp.default": _clamp,
     "aten.clamp.Tensor": _clamp,
     "aten.clamp_min.default": _clamp,
     "aten.clamp_max.default": lambda r, x, high: _clamp(r, x, None, high),
     "aten.where.self": _where,
-    "aten.addcmul.default": elementwise(_addcmul),
-    "aten.addcdiv.default": elementwise(_addcdiv),
+    "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a * b, value)),
+    "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a, value) / b),
     "aten._to_copy.default": _converted,
     "prims.convert_element_type.default": _converted,
     "aten.clone.default": _converted,
-    "aten.fill.Scalar": _fill,
-    "aten.fill.Tensor": _fill,
+    "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
+    "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.alias.default": _converted,
     "aten.detach.default": _converted,
     "aten.lift_fresh_copy.default": _converted,

@@ -185,24 +185,14 @@ HANDLERS: dict[str, Handler] = {
     "DynamicStitch": folding(_stitch_elements, _dynamic_stitch),
     "ParallelDynamicStitch": folding(_stitch_elements, _dynamic_stitch),
     "ScatterNd": _scatter_nd,
-    "SegmentMax": _segments("max"),
-    "SegmentMaxV2": _segments("max"),
+    **{
+        form.format(name): _segments(kind)
+        for name, kind in (("Max", "max"), ("Min", "min"), ("Prod", "mul"), ("Sum", "add"))
+        for form in ("Segment{}", "Segment{}V2", "UnsortedSegment{}")
+    },
     "SegmentMean": _segments("add", mean=True),
-    "SegmentMin": _segments("min"),
-    "SegmentMinV2": _segments("min"),
-    "SegmentProd": _segments("mul"),
-    "SegmentProdV2": _segments("mul"),
-    "SegmentSum": _segments("add"),
-    "SegmentSumV2": _segments("add"),
     "SparseToDense": _dense,
-    "TensorScatterAdd": scatter_into("add"),
-    "TensorScatterMax": scatter_into("max"),
-    "TensorScatterMin": scatter_into("min"),
-    "TensorScatterSub": scatter_into("sub"),
+    **{f"TensorScatter{kind.title()}": scatter_into(kind) for kind in ("add", "max", "min", "sub")},
     "TensorScatterUpdate": scatter_into("set"),
-    "UnsortedSegmentMax": _segments("max"),
-    "UnsortedSegmentMin": _segments("min"),
-    "UnsortedSegmentProd": _segments("mul"),
-    "UnsortedSegmentSum": _segments("add"),
     "Where": _where,
 }

@@ -196,21 +196,17 @@ def _fft(kind: str, axes: int) -> Handler:
 
 
 HANDLERS: dict[str, Handler] = {
+    **{
+        f"{kind}{axes}D" if axes > 1 else kind: _fft(kind, axes)
+        for kind in ("FFT", "IFFT", "IRFFT", "RFFT")
+        for axes in (1, 2, 3)
+    },
     "BatchMatMul": _batch_mat_mul,
     "BatchMatMulV2": _batch_mat_mul,
     "BatchMatMulV3": _batch_mat_mul,
     "Cholesky": lambda r, op, operands: cholesky_of(r, r.data(operands[0]), True),
     "Cross": _cross,
     "Einsum": _einsum,
-    "FFT": _fft("FFT", 1),
-    "FFT2D": _fft("FFT", 2),
-    "FFT3D": _fft("FFT", 3),
-    "IFFT": _fft("IFFT", 1),
-    "IFFT2D": _fft("IFFT", 2),
-    "IFFT3D": _fft("IFFT", 3),
-    "IRFFT": _fft("IRFFT", 1),
-    "IRFFT2D": _fft("IRFFT", 2),
-    "IRFFT3D": _fft("IRFFT", 3),
     "LogMatrixDeterminant": _log_determinant,
     "Lu": _lu,
     "MatMul": _mat_mul,
@@ -219,8 +215,5 @@ HANDLERS: dict[str, Handler] = {
     "MatrixInverse": _inverse,
     "MatrixSolve": _solve,
     "MatrixTriangularSolve": _triangular_solve,
-    "RFFT": _fft("RFFT", 1),
-    "RFFT2D": _fft("RFFT", 2),
-    "RFFT3D": _fft("RFFT", 3),
     "SparseMatMul": _mat_mul,
 }

@@ -151,10 +151,6 @@ def _tril(keep: str) -> Callable[..., Array]:
     return handle
 
 
-# What nobody has written is zero here.
-_empty = _full(0)
-
-
 def _view_of_bits(r: AtenReader, x: Array, _: object) -> Array:
     """As elements of another type, of which the last axis has more or fewer where they are not as wide."""
     dtype = r.out.dtype
@@ -194,16 +190,23 @@ def view_as_complex(r: AtenReader, x: Array) -> Array:
     return x.slice(-1, 0, 1).squeeze(-1).emit("complex", x.slice(-1, 1, 2).squeeze(-1))
 
 
+# What nobody has written is zero here.
+_ZEROS = (
+    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten._efficientzerotensor.default",
+    "aten.empty.memory_format", "aten.empty_like.default", "aten.empty_permuted.default",
+    "prims.empty_permuted.default", "aten.empty_strided.default", "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+)  # fmt: skip
+_RESHAPES = (
+    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten._reshape_alias.default",
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze.default",
+)  # fmt: skip
+
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.view.default": _reshape,
+    **dict.fromkeys(_RESHAPES, _reshape),
+    **dict.fromkeys(_ZEROS, _full(0)),
+    **dict.fromkeys(("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"), _full(1)),
     "aten.view.dtype": _view_of_bits,
-    "aten._unsafe_view.default": _reshape,
-    "aten.reshape.default": _reshape,
-    "aten._reshape_alias.default": _reshape,
-    "aten.squeeze.default": _reshape,
-    "aten.squeeze.dim": _reshape,
-    "aten.squeeze.dims": _reshape,
-    "aten.unsqueeze.default": _reshape,
     "aten.expand.default": lambda r, x, *_, **__: x.broadcast(r.out.shape),
     "prims.broadcast_in_dim.default": lambda r, x, _, dims: x.emit("broadcast", shape=r.out.shape, dims=tuple(dims)),
     "aten.permute.default": lambda r, x, order: x.transpose(order),
@@ -224,20 +227,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.full.default": _full_of,
     "aten.full_like.default": _full_of,
     "aten.new_full.default": lambda r, _, size, value, **__: _full_of(r, size, value),
-    "aten.zeros.default": _full(0),
-    "aten.zeros_like.default": _full(0),
-    "aten.new_zeros.default": _full(0),
-    "aten.ones.default": _full(1),
-    "aten.ones_like.default": _full(1),
-    "aten.new_ones.default": _full(1),
-    "aten.empty.memory_format": _empty,
-    "aten.empty_like.default": _empty,
-    "aten.empty_permuted.default": _empty,
-    "prims.empty_permuted.default": _empty,
-    "aten._efficientzerotensor.default": _full(0),
-    "aten.empty_strided.default": _empty,
-    "aten.new_empty.default": _empty,
-    "aten.new_empty_strided.default": _empty,
     "aten.scalar_tensor.default": lambda r, value, **_: r.held(value, r.out.dtype),
     "aten.arange.start_step": _arange,
     "aten.arange.start": _arange,

@@ -230,6 +230,17 @@ def _infinite(r: AtenReader, x: Array) -> Array:
 _DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT, second_as_it_is=True)
 _MUL = elementwise(op("multiply"), second_as_it_is=True)
 
+# Functions that make floats of integers, and what they are of DHLO's.
+_FLOATS = {
+    "atan2": "atan2", "cos": "cosine", "erf": "erf", "erfc": "erfc", "exp": "exponential",
+    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "rsqrt": "rsqrt", "sigmoid": "logistic",
+    "sin": "sine", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+_CONVERSIONS = (
+    "aten._to_copy.default", "prims.convert_element_type.default", "aten.clone.default", "aten.alias.default",
+    "aten.detach.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.real.default",
+)  # fmt: skip
+
 ROWS: dict[str, Formula] = {
     "aten.add.Tensor": elementwise(_add),
     "aten.add.Scalar": elementwise(_add),
@@ -255,29 +266,17 @@ ROWS: dict[str, Formula] = {
     "aten.pow.Scalar": elementwise(_pow),
     "aten.maximum.default": elementwise(op("maximum")),
     "aten.minimum.default": elementwise(op("minimum")),
-    "aten.atan2.default": _float("atan2"),
-    "aten.eq.Tensor": _compare("EQ"),
-    "aten.eq.Scalar": _compare("EQ"),
-    "aten.ne.Tensor": _compare("NE"),
-    "aten.ne.Scalar": _compare("NE"),
-    "aten.lt.Tensor": _compare("LT"),
-    "aten.lt.Scalar": _compare("LT"),
-    "aten.le.Tensor": _compare("LE"),
-    "aten.le.Scalar": _compare("LE"),
-    "aten.gt.Tensor": _compare("GT"),
-    "aten.gt.Scalar": _compare("GT"),
-    "aten.ge.Tensor": _compare("GE"),
-    "aten.ge.Scalar": _compare("GE"),
-    "aten.logical_and.default": _logical("and"),
-    "aten.logical_or.default": _logical("or"),
-    "aten.logical_xor.default": _logical("xor"),
-    "aten.logical_not.default": _logical("not"),
-    "aten.bitwise_and.Tensor": elementwise(op("and")),
-    "aten.bitwise_and.Scalar": elementwise(op("and")),
-    "aten.bitwise_or.Tensor": elementwise(op("or")),
-    "aten.bitwise_or.Scalar": elementwise(op("or")),
-    "aten.bitwise_xor.Tensor": elementwise(op("xor")),
-    "aten.bitwise_xor.Scalar": elementwise(op("xor")),
+    **{
+        f"aten.{name}.{form}": _compare(name.upper())
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        for form in ("Tensor", "Scalar")
+    },
+    **{f"aten.logical_{name}.default": _logical(name) for name in ("and", "or", "xor", "not")},
+    **{
+        f"aten.bitwise_{name}.{form}": elementwise(op(name))
+        for name in ("and", "or", "xor")
+        for form in ("Tensor", "Scalar")
+    },
     "aten.bitwise_not.default": elementwise(op("not")),
     "aten.bitwise_left_shift.Tensor": elementwise(op("shift_left")),
     "aten.bitwise_right_shift.Tensor": elementwise(lambda _, a, b: a >> b),
@@ -294,19 +293,7 @@ ROWS: dict[str, Formula] = {
     "aten.round.default": elementwise(_round),
     "aten.round.decimals": elementwise(_round),
     "aten.reciprocal.default": elementwise(lambda r, x: r.full(1, x.dtype, x.shape) / x, KIND.INT_TO_FLOAT),
-    "aten.sqrt.default": _float("sqrt"),
-    "aten.rsqrt.default": _float("rsqrt"),
-    "aten.exp.default": _float("exponential"),
-    "aten.expm1.default": _float("exponential_minus_one"),
-    "aten.log.default": _float("log"),
-    "aten.log1p.default": _float("log_plus_one"),
-    "aten.sin.default": _float("sine"),
-    "aten.cos.default": _float("cosine"),
-    "aten.tan.default": _float("tan"),
-    "aten.tanh.default": _float("tanh"),
-    "aten.sigmoid.default": _float("logistic"),
-    "aten.erf.default": _float("erf"),
-    "aten.erfc.default": _float("erfc"),
+    **{f"aten.{name}.default": _float(own) for name, own in _FLOATS.items()},
     "aten.isnan.default": _classified(is_nan, False),
     "aten.isinf.default": _classified(_infinite, False),
     "aten.isfinite.default": _classified(finite, True),
@@ -320,14 +307,7 @@ ROWS: dict[str, Formula] = {
     "aten.where.self": _where,
     "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a * b, value)),
     "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a, value) / b),
-    "aten._to_copy.default": _converted,
-    "prims.convert_element_type.default": _converted,
-    "aten.clone.default": _converted,
+    **dict.fromkeys(_CONVERSIONS, _converted),
     "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
-    "aten.alias.default": _converted,
-    "aten.detach.default": _converted,
-    "aten.lift_fresh_copy.default": _converted,
-    "aten.lift_fresh.default": _converted,
-    "aten.real.default": _converted,
 }

@@ -76,20 +76,12 @@ def function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
     return elementwise(by_jax(fn), KIND.INT_TO_FLOAT)
 
 
+_OF_JAX = "lgamma acos asin atan acosh asinh atanh cosh sinh igamma igammac".split()
+
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.lgamma.default": function(jax.lax.lgamma),
+    **{f"aten.{name}.default": function(getattr(jax.lax, name)) for name in _OF_JAX},
     "aten.digamma.default": function(_digamma),
     "aten.erfinv.default": function(jax.lax.erf_inv),
-    "aten.acos.default": function(jax.lax.acos),
-    "aten.asin.default": function(jax.lax.asin),
-    "aten.atan.default": function(jax.lax.atan),
-    "aten.acosh.default": function(jax.lax.acosh),
-    "aten.asinh.default": function(jax.lax.asinh),
-    "aten.atanh.default": function(jax.lax.atanh),
-    "aten.cosh.default": function(jax.lax.cosh),
-    "aten.sinh.default": function(jax.lax.sinh),
-    "aten.igamma.default": function(jax.lax.igamma),
-    "aten.igammac.default": function(jax.lax.igammac),
     "aten.polygamma.default": _polygamma,
     "aten.nextafter.default": elementwise(by_jax(jax.lax.nextafter), KIND.NO_OPMATH),
 }

@@ -161,7 +161,8 @@ class FlatFunction:
 
             tree = tree_util.tree_structure(((0,) * len(names), {}))
             name = f"{key[0]}({self.name})"
-            made = self._another(
+            made = dataclasses.replace(
+                self,
                 name=name,
                 fn=fn,
                 tree=tree,
@@ -169,6 +170,7 @@ class FlatFunction:
                 dims=dims,
                 constraints=self.constraints if dims is not None else (),
                 first="first call",
+                histories={},
                 differentiates=differentiates,
                 donated=(),
                 of=name,
@@ -198,13 +200,10 @@ class FlatFunction:
     def _on(self, platform: str) -> FlatFunction:
         found = self._derived.get(("on", platform))
         if found is None:
-            made = self._another(options=dataclasses.replace(self.options, target=platform))
+            options = dataclasses.replace(self.options, target=platform)
+            made = dataclasses.replace(self, options=options, histories={})
             found = self._derived.setdefault(("on", platform), made)
         return found
-
-    def _another(self, **changes: Any) -> FlatFunction:
-        """One of which nothing is known yet."""
-        return dataclasses.replace(self, histories={}, **changes)
 
     def fallback(self, reason: str, leaves: Sequence[ArrayLike], quiet: bool) -> FallbackCount:
         """Note that a call runs through `jax.jit`. The first time there is a warning, unless `quiet`.

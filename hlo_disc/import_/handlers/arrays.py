@@ -111,7 +111,7 @@ class Array(expr.Array):
         return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
     def gather(self, indices: Array, depth: int) -> Array:
-        """What is at the places that vectors of `depth` indices, the last axis, say: along the other axes all."""
+        """The elements at vectors of `depth` indices, the last axis; along the other axes all."""
         numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
         return self.emit("gather", indices, **numbers, slice_sizes=sizes)
 

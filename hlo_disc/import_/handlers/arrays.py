@@ -72,6 +72,9 @@ class Array(expr.Array):
         ends = [tuple(map(Dim.of, x)) for x in (low, high)]
         return self.emit("pad", self.like(number), low=ends[0], high=ends[1], interior=(ZERO,) * self.rank)
 
+    def reverse(self, axes: Sequence[int]) -> Array:
+        return self.emit("reverse", dims=self.axes(axes)) if self.rank and axes else self
+
     def iota(self, axis: int, dtype: DTypeLike = I32) -> Array:
         """The index along an axis, of the same shape."""
         return iota(self.r, self.shape, axis, dtype)

@@ -376,8 +376,7 @@ def _invert_permutation(r: Reader, op: Node, operands: list[Operand]) -> Result:
         perm = ints(r, operands[0], "the permutation")
         return sizes_operand(r, [Dim.const(perm.index(i)) for i in range(len(perm))], x.dtype)
     order = make_region(r.facts, [(x.dtype, ())] * 4, lambda b, v: [b.op("compare", v[:2], direction="LT")])
-    attrs = {"dim": 0, "stable": False, "count": 2, "body": order}
-    return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), **attrs)[1]
+    return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), dim=0, stable=False, count=2, body=order)[1]
 
 
 def _broadcast_args(r: Reader, op: Node, operands: list[Operand]) -> Result:

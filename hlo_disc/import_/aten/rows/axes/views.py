@@ -84,10 +84,6 @@ def _stack(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
     return joined([x.cast(r.out.dtype).expand(axis) for x in tensors], axis)
 
 
-def _flip(r: AtenReader, x: Array, axes: Sequence[int]) -> Array:
-    return x.emit("reverse", dims=tuple(sorted(axis % x.rank for axis in axes))) if x.rank and axes else x
-
-
 def _repeat(r: AtenReader, x: Array, repeats: Sequence[Size]) -> Array:
     """Each axis several times over, one after the other."""
     before = len(repeats) - x.rank
@@ -219,7 +215,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.unbind.int": lambda r, x, axis=0: [x.slice(axis, i, i + 1).squeeze(axis) for i in range(len(r.outs))],
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
-    "aten.flip.default": _flip,
+    "aten.flip.default": lambda r, x, axes: x.reverse(axes),
     "aten.copy.default": lambda r, x, source, *_: source.cast(x.dtype).broadcast(x.shape),
     "aten.repeat.default": _repeat,
     "aten.roll.default": _roll,

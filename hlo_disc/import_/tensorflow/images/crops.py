@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand

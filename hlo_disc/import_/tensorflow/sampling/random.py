@@ -76,8 +76,7 @@ def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array
     philox_only(r, operands)
     key, counter = array(r, operands[1]), array(r, operands[2])
     low, high = (Array(r, r.element(counter.value, i)) for i in range(2))
-    _, bits = philox_bits(r, Array(r, r.element(key.value, 0)), [low, high], shape, width)
-    return Array(r, bits.value)
+    return philox_bits(r, Array(r, r.element(key.value, 0)), [low, high], shape, width)[1]
 
 
 def unit(bits: Array, dtype: np.dtype) -> Array:

@@ -214,8 +214,7 @@ def make_scatter(
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)
     body, captured = combining
-    attrs = {**numbers, "unique": unique, "count": len(xs), "body": body}
-    return r.builder.multi("scatter", (*xs, at, *updates, *captured), r.location(), **attrs)
+    return r.emit_all("scatter", (*xs, at, *updates, *captured), **numbers, unique=unique, count=len(xs), body=body)
 
 
 def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:

@@ -16,6 +16,7 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.import_.handlers.arrays import filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
@@ -112,10 +113,7 @@ def _as_loop(r: Reader, scan: _Scan) -> list[Value]:
     length = scan.xs[0].shape[scan.dim]
     zero = r.constant(np.zeros((), _I64))
     wide = [(*v.shape[: scan.dim], length, *v.shape[scan.dim :]) for v in scan.outputs]
-    empty = [
-        r.emit("broadcast", (r.constant(np.zeros((), v.dtype)),), shape=shape, dims=())
-        for v, shape in zip(scan.outputs, wide, strict=True)
-    ]
+    empty = [filled(r, 0, v.dtype, shape).value for v, shape in zip(scan.outputs, wide, strict=True)]
     if length == ZERO:
         return [*empty, *scan.inits]
     initial = (zero, *scan.inits, *empty)

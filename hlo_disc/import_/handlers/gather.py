@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.families.combiners import scalar_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.handlers.reductions.reduce import scalar_body
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_reshape, make_slice
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
@@ -235,16 +235,6 @@ def _scatter_fits(r: Reader, numbers: Numbers, shape: Shape, indices: Shape, upd
     some = Dim.min(1, dim_product(batch))
     kept = [n for axis, n in enumerate(shape) if axis not in dropped]
     _fits(r, tuple(some * updates[a] for a in numbers["offset_dims"]), tuple(kept))
-
-
-def scalar_body(r: Reader, region: ir.Region, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
-    """A region over scalars of these dtypes, and the scalars from outside that it reads."""
-    inputs = [Value(dtype, (), None, i) for i, dtype in enumerate(dtypes)]
-    body, captured = r.region(region, inputs)
-    scalars = scalar_region(body)
-    if scalars is None:
-        r.unsupported("its body must compute on scalars, element by element")
-    return scalars, captured
 
 
 def _torch_index_select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:

@@ -17,14 +17,13 @@ from hlo_disc.import_.handlers.gather import (
     make_scatter,
     make_update,
     numbers_of,
-    scalar_body,
     window_start,
 )
 from hlo_disc.import_.handlers.products import dot
 from hlo_disc.import_.handlers.products.convolution import make_convolution
 from hlo_disc.import_.handlers.products.dot import make_dot
 from hlo_disc.import_.handlers.random import generate
-from hlo_disc.import_.handlers.reductions.reduce import make_reduce, scalar
+from hlo_disc.import_.handlers.reductions.reduce import make_reduce, scalar_body
 from hlo_disc.import_.handlers.reductions.windows import Window, make_reduce_window, make_select_and_scatter
 from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -102,7 +101,7 @@ def _reduce(r: Reader, op: Node, operands: list[Operand]) -> Result:
     count = len(values) // 2
     xs, inits = values[:count], values[count:]
     r.same_shape(xs)
-    body, captured = scalar(r, _region(r, op, "reducer"), [x.dtype for x in xs])
+    body, captured = scalar_body(r, _region(r, op, "reducer"), [x.dtype for x in (*xs, *xs)])
     axes = tuple(sorted(op.attributes.get("dimensions_to_reduce") or ()))
     return make_reduce(r, xs, inits, captured, axes, body)
 

@@ -113,6 +113,15 @@ class Array(expr.Array):
         """Take elements at indices, which are in range, along an axis; the first `batch` axes of both are paired."""
         return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
+    def window(self, axis: int, start: Array, size: Dim = ONE) -> Array:
+        """A part of one axis, whose place is data."""
+        sizes = tuple(size if a == axis else n for a, n in enumerate(self.shape))
+        return self.emit("dynamic_slice", *_corner(self, axis, start), sizes=sizes)
+
+    def put(self, axis: int, start: Array, part: Array) -> Array:
+        """Replace such a part."""
+        return self.emit("dynamic_update_slice", part, *_corner(self, axis, start))
+
     def gather(self, indices: Array, depth: int) -> Array:
         """The elements at vectors of `depth` indices, the last axis; along the other axes all."""
         numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
@@ -122,6 +131,11 @@ class Array(expr.Array):
         """Updates combined into such places."""
         numbers = _places(self, indices, depth)
         return self.emit("scatter", indices, updates, **numbers, unique=False, count=1, body=body)
+
+
+def _corner(x: Array, axis: int, start: Array) -> list[Array]:
+    """Where a part of one axis begins, in all of them."""
+    return [start if a == axis else start.like(0) for a in range(x.rank)]
 
 
 def _places(x: Array, indices: Array, depth: int) -> Numbers:

@@ -270,10 +270,7 @@ def _get_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
         if any(d.is_const and d.value < 0 for d in shape):
             r.unsupported("a tensor is taken of a list into which nothing was put, and its shape is not known")
         return filled(r, 0, operands[0].dtype, shape).value
-    x, at = array(r, operands[0]), array(r, operands[1])
-    zero = at.like(0)
-    sizes = (ONE, *x.shape[1:])
-    return x.emit("dynamic_slice", at, *[zero] * (x.rank - 1), sizes=sizes).reshape(x.shape[1:]).value
+    return array(r, operands[0]).window(0, array(r, operands[1])).squeeze(0).value
 
 
 def _gather_items(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -288,7 +285,7 @@ def _set_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if op.attributes.get("resize_if_index_out_of_bounds"):
         x = _grown(r, x, r.constant_of(operands[1]))
     row = item.reshape((ONE, *x.shape[1:]))
-    return x.emit("dynamic_update_slice", row, at, *[at.like(0)] * (x.rank - 1)).value
+    return x.put(0, at, row).value
 
 
 def _grown(r: Reader, x: Array, at: int | None) -> Array:

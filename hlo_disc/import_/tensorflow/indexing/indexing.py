@@ -111,10 +111,8 @@ def _place(r: Reader, begin: Operand, i: int, n: Dim) -> Array:
 
 def _window(r: Reader, x: Array, axis: int, start: Array, size: Dim) -> Array:
     """A part of an axis whose place is data."""
-    zero = Array(r, r.constant(np.zeros((), I64)))
     r.at_most(size, x.shape[axis], f"the size {{0}} to take of dimension {axis} is larger than its {{1}}")
-    sizes = tuple(size if a == axis else n for a, n in enumerate(x.shape))
-    return x.emit("dynamic_slice", *(start if a == axis else zero for a in range(x.rank)), sizes=sizes)
+    return x.window(axis, start, size)
 
 
 def _range_of(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | None, stride: int) -> Array:

@@ -111,10 +111,7 @@ def permutation(r: Reader, pivots: Array) -> Array:
 
     def body(i: Array, perm: Array) -> list[Array]:
         at = i.broadcast((batch, ONE))
-        zero = i.like(0)
-        target = flat.emit("dynamic_slice", zero, i, sizes=(batch, ONE))
-        place = perm.iota(1, I32)
-        mine = perm.emit("dynamic_slice", zero, i, sizes=(batch, ONE))
+        target, mine, place = flat.window(1, i), perm.window(1, i), perm.iota(1, I32)
         other = where(place == target, perm, 0).sum([1], keep=True)
         swapped = where(place == target, mine, perm)
         return [i + 1, where(place == at, other, swapped)]

@@ -17,7 +17,8 @@ from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.handlers.arrays import Array, emit_all, iota, joined, together
+from hlo_disc.import_.handlers.arrays import Array, iota, joined, together
+from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -130,6 +131,11 @@ def taken(r: AtenReader, x: Array, places: Places) -> Array:
     return x.emit("gather", places.at, **places.numbers, slice_sizes=places.window)
 
 
+def rows(r: AtenReader, x: Array, at: Array) -> Array:
+    """The elements at indices of the first axis, which are in it."""
+    return taken(r, x, indexed(r, x.shape, [at], wrap=False))
+
+
 def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
     """With one more element on an axis that may have none, so that there is something to read."""
     if r.facts.at_most(ONE, x.shape[axis]) is Truth.YES:
@@ -143,8 +149,7 @@ def put(
     """x with updates there, or combined with them: add, mul, max, min. unique: no two meet."""
     body = _replaced(x.dtype) if kind is None else _combined(kind, x.dtype)
     updates = updates.cast(x.dtype).broadcast(places.shape)
-    (made,) = emit_all(r, "scatter", [x, places.at, updates], **places.numbers, unique=unique, count=1, body=body)
-    return made
+    return x.emit("scatter", places.at, updates, **places.numbers, unique=unique, count=1, body=body)
 
 
 def _replaced(dtype: np.dtype) -> Region:

@@ -183,7 +183,7 @@ def _masked_scatter(r: AtenReader, x: Array, mask: Array, source: Array) -> Arra
     if source.shape and dim_product(source.shape) is ZERO:
         return x
     flat = places.never_empty(r, source.reshape((dim_product(source.shape),)), 0)
-    return where(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
+    return where(mask, places.rows(r, flat, _number(r, mask)), x)
 
 
 def _masked_scatter_backward(r: AtenReader, gradient: Array, mask: Array, _: object) -> Array:

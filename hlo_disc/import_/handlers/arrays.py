@@ -10,6 +10,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops import expr
+from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 Axes = int | Sequence[int] | None
+_INVERSES = {"sub": "subtract", "div": "divide"}
 
 
 class Array(expr.Array):
@@ -127,15 +129,24 @@ class Array(expr.Array):
         numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
         return self.emit("gather", indices, **numbers, slice_sizes=sizes)
 
-    def scatter(self, indices: Array, updates: Array, depth: int, body: Region) -> Array:
-        """Updates combined into such places."""
-        numbers = _places(self, indices, depth)
+    def scatter(self, indices: Array, updates: Array, depth: int, kind: str = "set") -> Array:
+        """Updates combined into such places. kind: as in `combining`."""
+        numbers, body = _places(self, indices, depth), combining(self.r, kind, self.dtype)
         return self.emit("scatter", indices, updates, **numbers, unique=False, count=1, body=body)
 
 
 def _corner(x: Array, axis: int, start: Array) -> list[Array]:
     """Where a part of one axis begins, in all of them."""
     return [start if a == axis else start.like(0) for a in range(x.rank)]
+
+
+def combining(r: Construction, kind: str, dtype: np.dtype) -> Region:
+    """The region of a scatter. kind: set, where updates take the place of elements, sub, div, or a monoid's name."""
+    if kind == "set":
+        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
+    if kind in _INVERSES:
+        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op(_INVERSES[kind], v)])
+    return monoid_region(BOOLEAN.get(kind, kind) if dtype == expr.BOOL else kind, dtype)
 
 
 def _places(x: Array, indices: Array, depth: int) -> Numbers:

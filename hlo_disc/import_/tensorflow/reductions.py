@@ -10,7 +10,6 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
@@ -175,7 +174,7 @@ def _bincount(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if rows:
         at = joined([x.iota(0, I64).reshape(flat).expand(1), at], 1)
     shape = (x.shape[0], size) if rows else (size,)
-    made = filled(r, 0, dtype, shape).scatter(at, each, len(shape), monoid_region("max" if binary else "add", dtype))
+    made = filled(r, 0, dtype, shape).scatter(at, each, len(shape), "max" if binary else "add")
     return made.value
 
 

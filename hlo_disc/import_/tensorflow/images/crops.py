@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -91,7 +90,7 @@ def _image_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     for row, tall in ((crops.top, 1 - crops.down), (crops.bottom, crops.down)):
         for column, wide in ((crops.left, 1 - crops.across), (crops.right, crops.across)):
             part = given * crops.over(tall * wide, dy.shape[3])
-            made = made.scatter(crops.at(row, column), part, 3, monoid_region("add", F32))
+            made = made.scatter(crops.at(row, column), part, 3, "add")
     return made.cast(result_dtype(op)).value
 
 

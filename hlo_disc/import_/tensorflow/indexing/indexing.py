@@ -14,7 +14,6 @@ from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.folding import folding, objects
-from hlo_disc.import_.tensorflow.indexing.scatters import replacing
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ def strided_update(r: Reader, op: Node, operands: list[Operand]) -> Result:
     places = iota(r, (count,), 0, I64).reshape(x.shape)
     at = Array(r, r.data(strided_slice(r, op, [places.value, *operands[1:4]])))  # type: ignore[arg-type]
     flat = new.broadcast(at.shape).reshape((dim_product(at.shape),))
-    made = x.reshape((count,)).scatter(at.reshape(flat.shape).expand(1), flat, 1, replacing(r, x.dtype))
+    made = x.reshape((count,)).scatter(at.reshape(flat.shape).expand(1), flat, 1)
     return made.reshape(x.shape).value
 
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.handlers.arrays import Array, iota, joined, together
+from hlo_disc.import_.handlers.arrays import Array, combining, iota, joined, together
 from hlo_disc.import_.sizes.elements import ONE
 
 if TYPE_CHECKING:
@@ -143,19 +142,8 @@ def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
     return x.pad((0,) * x.rank, tuple(int(a == axis) for a in range(x.rank)), 0)
 
 
-def put(
-    r: AtenReader, x: Array, places: Places, updates: Array, kind: str | None = None, *, unique: bool = False
-) -> Array:
-    """x with updates there, or combined with them: add, mul, max, min. unique: no two meet."""
-    body = _replaced(x.dtype) if kind is None else _combined(kind, x.dtype)
+def put(r: AtenReader, x: Array, places: Places, updates: Array, kind: str = "set", *, unique: bool = False) -> Array:
+    """x with updates there, or combined with them. kind: as in `combining`. unique: no two meet."""
+    body = combining(r, kind, x.dtype)
     updates = updates.cast(x.dtype).broadcast(places.shape)
     return x.emit("scatter", places.at, updates, **places.numbers, unique=unique, count=1, body=body)
-
-
-def _replaced(dtype: np.dtype) -> Region:
-    inputs = tuple(Value(dtype, (), None, i) for i in range(2))
-    return Region(inputs, (), inputs[1:])
-
-
-def _combined(kind: str, dtype: np.dtype) -> Region:
-    return monoid_region(BOOLEAN[kind] if dtype == BOOL else kind, dtype)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Part(NamedTuple):
-    """What a strided slice does with an axis. kind: new, all, one, range. i: of its entry. low, high: of a range."""
+    """A step of a strided slice, for an axis. kind: new, all, one, range. i: of its entry. low, high: of a range."""
 
     kind: str
     i: int = -1

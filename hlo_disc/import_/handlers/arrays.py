@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
-from hlo_disc.dynamic_hlo.ir.graph import Region
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
 from hlo_disc.dynamic_hlo.ops import expr
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
@@ -218,3 +218,21 @@ def dot(
 def eps(dtype: np.dtype) -> float:
     """The distance from 1 to the next number."""
     return float(np.finfo(part_dtype(dtype)).eps)
+
+
+def loop(
+    r: Construction, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
+) -> list[Array]:
+    """Carry arrays through iterations for as long as a test of them holds. Both functions take the carried arrays."""
+    inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
+    carried = [Array(r, x) for x in inputs]
+
+    def region(function: Callable[[], Sequence[Array]]) -> tuple[Region, tuple[Value, ...]]:
+        with r.inside():
+            return isolated(inputs, r.builder.ops, [x.value for x in function()])
+
+    (cond, body), captured = with_captures(
+        [region(lambda: [test(*carried)]), region(lambda: step(*carried))], len(initial)
+    )
+    operands = [*initial, *(Array(r, x) for x in captured)]
+    return emit_all(r, "while", operands, cond=cond, body=body, carried=len(initial))

@@ -14,8 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64
 from hlo_disc.import_.aten.results import fake_of
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, emit_all
+from hlo_disc.import_.handlers.arrays import Array, emit_all, loop
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -15,7 +15,7 @@ from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoi
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, filled
+from hlo_disc.import_.handlers.arrays import Array, filled, loop
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand

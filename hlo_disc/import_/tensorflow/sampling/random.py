@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined, loop
 from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic

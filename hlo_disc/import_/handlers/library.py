@@ -20,7 +20,6 @@ from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, filled
 from hlo_disc.import_.handlers.config import config_of
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ONE, ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import flag, ints, text
 from hlo_disc.mlir import ir, stablehlo

@@ -14,10 +14,8 @@ from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
-from hlo_disc.import_.formulas.loops import loop
 from hlo_disc.import_.handlers.arrays import Array, filled, loop
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import ZERO
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
 from hlo_disc.mlir import ir

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.sections import SECTIONS, Bench, Row, warm_up
+from hlo_disc import ral
 from hlo_disc.profile import limits
 
 
@@ -51,7 +52,7 @@ def main(only: tuple[str, ...], quick: bool, target: Path | None) -> None:
     """Compare hlo_disc with jax.jit. "value" is jax.jit's time over hlo_disc's, unless a row says otherwise."""
     console = Console()
     bench = Bench(limits.measure(), quick, 0.4 if quick else 3.0)
-    console.print(f"{limits.cores()} cores, {bench.limits}", highlight=False)
+    console.print(f"{ral.usable_cores()} cores, {bench.limits}", highlight=False)
     warm_up()
     rows: list[Row] = []
     for name in only or SECTIONS:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.nn import relu, relu6, sigmoid, silu, softmax  # noqa: F401
-from jax.numpy import argmax, broadcast_to, concatenate, cumsum, exp, reshape, sort, sqrt, tanh, transpose, where  # noqa: F401
+from jax.numpy import argmax, concatenate, cumsum, reshape, sort, sqrt, tanh, transpose, where  # noqa: F401
+from jax.numpy import sum as total  # noqa: F401
 
 from benchmarks import tree
 
@@ -40,22 +41,9 @@ def take(table: jax.Array, ids: jax.Array) -> jax.Array:
     return table[ids]
 
 
-def rows(table: jax.Array, count: Any) -> jax.Array:
-    """The first rows."""
-    return table[:count]
-
-
 def row(table: jax.Array, index: Any) -> jax.Array:
     """One row, whose index is a size, as (1, …)."""
     return jnp.take(table, jnp.asarray(index)[None], axis=0, mode="clip")
-
-
-def total(x: jax.Array, axis: int) -> jax.Array:
-    return x.sum(axis)
-
-
-def mean(x: jax.Array, axis: int) -> jax.Array:
-    return x.mean(axis)
 
 
 def split(x: jax.Array, count: int) -> list[jax.Array]:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow import broadcast_to, cumsum, exp, reshape, sigmoid, sort, sqrt, tanh, transpose, where  # noqa: F401
+from tensorflow import concat as concatenate  # noqa: F401
+from tensorflow import cumsum, reshape, sigmoid, sort, sqrt, tanh, transpose, where  # noqa: F401
+from tensorflow import gather as take  # noqa: F401
+from tensorflow import reduce_sum as total  # noqa: F401
 from tensorflow.nn import relu, relu6, silu, softmax  # noqa: F401
 
 from benchmarks import tree
@@ -41,28 +44,8 @@ def argmax(x: tf.Tensor, axis: int) -> tf.Tensor:
     return tf.argmax(x, axis, tf.int32)
 
 
-def concatenate(parts: Any, axis: int) -> tf.Tensor:
-    return tf.concat(parts, axis)
-
-
-def take(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    return tf.gather(table, ids)
-
-
-def rows(table: tf.Tensor, count: Any) -> tf.Tensor:
-    return table[:count]
-
-
 def row(table: tf.Tensor, index: Any) -> tf.Tensor:
     return table[index : index + 1]
-
-
-def total(x: tf.Tensor, axis: int) -> tf.Tensor:
-    return tf.reduce_sum(x, axis)
-
-
-def mean(x: tf.Tensor, axis: int) -> tf.Tensor:
-    return tf.reduce_mean(x, axis)
 
 
 def split(x: tf.Tensor, count: int) -> list[tf.Tensor]:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, argmax, concatenate, cumsum, exp, reshape, sigmoid, sqrt, tanh, where  # noqa: F401
+from torch import Tensor, argmax, concatenate, cumsum, reshape, sigmoid, sqrt, tanh, where  # noqa: F401
+from torch import permute as transpose  # noqa: F401
+from torch import sum as total  # noqa: F401
 from torch.nn.functional import relu, relu6, silu, softmax  # noqa: F401
 
 from benchmarks import tree
@@ -53,14 +55,6 @@ def shape(x: Tensor) -> Any:
     return x.shape
 
 
-def transpose(x: Tensor, axes: Any) -> Tensor:
-    return x.permute(axes)
-
-
-def broadcast_to(x: Tensor, sizes: Any) -> Tensor:
-    return x.expand(sizes)
-
-
 def sort(x: Tensor) -> Tensor:
     return torch.sort(x)[0]
 
@@ -69,20 +63,8 @@ def take(table: Tensor, ids: Tensor) -> Tensor:
     return F.embedding(ids, table)
 
 
-def rows(table: Tensor, count: Any) -> Tensor:
-    return table[:count]
-
-
 def row(table: Tensor, index: Any) -> Tensor:
     return table[index : index + 1]
-
-
-def total(x: Tensor, axis: int) -> Tensor:
-    return x.sum(axis)
-
-
-def mean(x: Tensor, axis: int) -> Tensor:
-    return x.mean(axis)
 
 
 def split(x: Tensor, count: int) -> Any:

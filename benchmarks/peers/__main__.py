@@ -23,6 +23,7 @@ from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
 from benchmarks.peers.report import compare, page, results, tables
 from benchmarks.program import Program, programs
+from hlo_disc import ral
 from hlo_disc.profile import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
@@ -63,7 +64,7 @@ def machine() -> results.Machine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cpu": str(limits.describe()["cpu"]),
-        "cores": limits.cores(),
+        "cores": ral.usable_cores(),
         "memory_gib": round(memory, 1),
         "system": platform.platform(),
         "features": [name for name in FEATURES if features.get(name)],

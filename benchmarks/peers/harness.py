@@ -16,6 +16,7 @@ from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
 from benchmarks.peers.report.results import Compile, Shape, StreamTime, Timing
 from benchmarks.peers.report.results import Program as Found
 from benchmarks.program import Program
+from hlo_disc import ral
 from hlo_disc.benchmark.cost import Work
 from hlo_disc.benchmark.run import error
 from hlo_disc.profile import limits
@@ -247,7 +248,7 @@ class Measurement:
                 turn = self._attempt(name, self._turn)
                 if turn:
                     taken[name] += turn["times"]
-                    disturbed[name] += load.disturbed(turn["busy"], turn["cpu"], turn["wall"], limits.cores())
+                    disturbed[name] += load.disturbed(turn["busy"], turn["cpu"], turn["wall"], ral.usable_cores())
         for name, times in taken.items():
             if times and name not in self.missing:
                 yield name, timing(times, disturbed[name])

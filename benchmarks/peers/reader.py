@@ -23,6 +23,9 @@ class OnnxReader(Runner):
         assert file is not None
         self._file = file
 
+    def compilations(self) -> int:
+        return 1
+
     def _as_read(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Inputs as the file has them."""
         floats = bfloat16 if self.dtype == "bf16" and not self.reads_f32 else np.float32

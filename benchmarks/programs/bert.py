@@ -35,7 +35,7 @@ def bert(ops: Any, weights: Any, ids: Any, mask: Any) -> Any:
     """Hidden states: ids and mask i32 (b, s) to (b, s, 768)."""
     b, s = ops.shape(ids)
     bias = (1 - ops.cast(mask[:, None, None, :], weights["type"])) * -1e9
-    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], s) + weights["type"]
+    x = ops.take(weights["words"], ids) + weights["positions"][:s] + weights["type"]
     x = ops.layer_norm(weights["norm"], x, 1e-12)
     for layer in weights["layers"]:
         split = lambda y: ops.transpose(ops.reshape(y, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3))  # noqa: E731

@@ -50,7 +50,7 @@ def logits(ops: Any, weights: Any, x: Any) -> Any:
 
 def prefill(ops: Any, weights: Any, ids: Any) -> Any:
     """ids i32 (b, s) to the logits of the last position (b, 50257) and each layer's keys and values (b, 12, s, 64)."""
-    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], ops.shape(ids)[1])
+    x = ops.take(weights["words"], ids) + weights["positions"][: ops.shape(ids)[1]]
     caches = []
     for layer in weights["layers"]:
         x, cache = block(ops, layer, x)

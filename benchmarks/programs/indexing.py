@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from benchmarks.program import Program
-from benchmarks.programs.kernels import by_matrix, floats, integers, no_weights, of_inputs
+from benchmarks.programs.kernels import by_matrix, by_vectors, floats, integers, no_weights, of_inputs
 
 ROWS = [dict(n=n, m=m, k=k) for n, m, k in ((100000, 64, 1000000), (30000, 768, 1001))]
 ROW_STREAM = {"n": (1, 1000, 1), "m": (1, 100, 1), "k": (1, 1000, 1)}
-
-
-def by_vectors(
-    name: str, fn: Callable[..., Any], *draws: Callable[[int], np.ndarray], sizes: tuple[int, ...]
-) -> Program:
-    """Of vectors (n)."""
-    return Program(
-        name,
-        "of vectors (n)",
-        of_inputs(fn),
-        no_weights,
-        lambda n: [draw(n) for draw in draws],
-        dims=["(n)"] * len(draws),
-        shapes=[dict(n=n) for n in sizes],
-        stream={"n": (1, 50000, 1)},
-    )
 
 
 def top_10(columns: int, rows: int) -> Program:

@@ -30,6 +30,22 @@ def of_inputs(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda ops, weights, *inputs: fn(ops, *inputs)
 
 
+def by_vectors(
+    name: str, fn: Callable[..., Any], *draws: Callable[[int], np.ndarray], sizes: tuple[int, ...]
+) -> Program:
+    """Of vectors (n)."""
+    return Program(
+        name,
+        f"of {'a vector' if len(draws) == 1 else 'vectors'} (n)",
+        of_inputs(fn),
+        no_weights,
+        lambda n: [draw(n) for draw in draws],
+        dims=["(n)"] * len(draws),
+        shapes=[dict(n=n) for n in sizes],
+        stream={"n": (1, 50000, 1)},
+    )
+
+
 def by_matrix(
     name: str,
     about: str,
@@ -123,16 +139,7 @@ MEMORY_BOUND = [
     by_matrix("GELU", "exact, of", lambda ops, x: ops.gelu(x, approximate=False), *GELU),
     by_matrix("bias + GELU", "of", lambda ops, x, bias: ops.gelu(x + bias, approximate=False), *GELU, vectors=1),
     by_matrix("column sum", "of", lambda ops, x: ops.total(x, 0), (4096, 768), (100000, 3), (999, 333)),
-    Program(
-        "cumsum",
-        "of a vector (n)",
-        of_inputs(lambda ops, x: ops.cumsum(x, 0)),
-        no_weights,
-        lambda n: [floats(n)],
-        dims=("(n)",),
-        shapes=[dict(n=n) for n in (1000000, 50000, 1001)],
-        stream={"n": (1, 50000, 1)},
-    ),
+    by_vectors("cumsum", lambda ops, x: ops.cumsum(x, 0), floats, sizes=(1000000, 50000, 1001)),
     by_matrix("cumsum of rows", "of", lambda ops, x: ops.cumsum(x, 1), *SUMMED),
     by_matrix("cumsum of columns", "of", lambda ops, x: ops.cumsum(x, 0), *SUMMED),
     by_matrix("argmax", "of rows of", lambda ops, x: ops.argmax(x, 1), (64, 50257), (4096, 10), (333, 257)),
@@ -143,16 +150,7 @@ MEMORY_BOUND = [
 ]
 PROGRAMS = [
     *MEMORY_BOUND,
-    Program(
-        "sort",
-        "of a vector (n)",
-        of_inputs(lambda ops, x: ops.sort(x)),
-        no_weights,
-        lambda n: [floats(n)],
-        dims=("(n)",),
-        shapes=[dict(n=n) for n in (1000000, 50000, 1001)],
-        stream={"n": (1, 50000, 1)},
-    ),
+    by_vectors("sort", lambda ops, x: ops.sort(x), floats, sizes=(1000000, 50000, 1001)),
     Program(
         "gather of rows",
         f"b x s of {WORDS} rows of {WIDTH}",

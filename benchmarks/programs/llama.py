@@ -38,7 +38,7 @@ def weights(draw: Draw) -> Any:
 def llama(ops: Any, weights: Any, x: Any) -> Any:
     """Hidden states (b, s, 2048) to those of two blocks later."""
     b, s, _ = ops.shape(x)
-    cos, sin = ops.rows(weights["cos"], s), ops.rows(weights["sin"], s)
+    cos, sin = weights["cos"][:s], weights["sin"][:s]
 
     def rotated(y: Any) -> Any:
         first, second = ops.split(y, 2)

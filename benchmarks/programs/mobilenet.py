@@ -1,64 +1,77 @@
-"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381)."""
+"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381), and what networks of such blocks have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.program import Draw, Program
-from benchmarks.programs.resnet import CLASSES, inputs
+from benchmarks.program import KERNEL, Draw
+from benchmarks.programs.resnet import CLASSES, classifier
 
-# Of each stage: how much wider a block is inside, its output's channels, the number of blocks, the first one's stride.
-STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+# Of a stage: how much wider a block is inside, its output's channels, the number of blocks, the first one's stride, and
+# the size of kernels.
+Stage = tuple[int, int, int, int, int]
+STAGES: Sequence[Stage] = (
+    (1, 16, 1, 1, 3),
+    (6, 24, 2, 2, 3),
+    (6, 32, 3, 2, 3),
+    (6, 64, 4, 2, 3),
+    (6, 96, 3, 1, 3),
+    (6, 160, 3, 2, 3),
+    (6, 320, 1, 1, 3),
+)
 STEM, LAST = 32, 1280
 
 
-def weights(draw: Draw) -> Any:
-    stages, channels = [], STEM
-    for wider, outputs, count, _ in STAGES:
+def weights(draw: Draw, stages: Sequence[Stage] = STAGES, gain: float = 0.5, squeezed: int = 0) -> Any:
+    """gain: of what a block adds. squeezed: how many times fewer channels than its input a block weighs its own by."""
+
+    def pointwise(inputs: int, outputs: int) -> Any:
+        return {KERNEL: draw.normal(1, 1, inputs, outputs, scale=inputs**-0.5), "bias": draw.normal(outputs)}
+
+    made, channels = [], STEM
+    for wider, outputs, count, _, size in stages:
         blocks = []
         for _ in range(count):
             inside = wider * channels
-            block = {
-                "depthwise": draw.conv(3, inside, inside, inside),
-                "project": draw.conv(1, inside, outputs, gain=0.5),
-            }
+            block = {"depthwise": draw.conv(size, inside, inside, inside)}
+            if squeezed:
+                block["squeeze"] = pointwise(inside, channels // squeezed)
+                block["excite"] = pointwise(channels // squeezed, inside)
+            block["project"] = draw.conv(1, inside, outputs, gain=gain)
             if wider > 1:
                 block["expand"] = draw.conv(1, channels, inside)
             blocks.append(block)
             channels = outputs
-        stages.append(blocks)
+        made.append(blocks)
     return {
         "stem": draw.conv(3, 3, STEM),
-        "stages": stages,
+        "stages": made,
         "last": draw.conv(1, channels, LAST),
         "head": draw.dense(LAST, CLASSES),
     }
 
 
-def mobilenet(ops: Any, weights: Any, x: Any) -> Any:
-    """Images (b, h, w, 3) to logits (b, 1000)."""
-    x = ops.relu6(ops.conv(weights["stem"], x, 2))
-    for (_, _, _, first), blocks in zip(STAGES, weights["stages"], strict=True):
-        for i, block in enumerate(blocks):
-            y = ops.relu6(ops.conv(block["expand"], x)) if "expand" in block else x
-            groups = block["depthwise"]["scale"].shape[0]
-            y = ops.relu6(ops.conv(block["depthwise"], y, 1 if i else first, groups))
-            y = ops.conv(block["project"], y)
-            x = x + y if i else y
-    x = ops.relu6(ops.conv(weights["last"], x))
-    return ops.dense(weights["head"], ops.image_mean(x))
+def network(stages: Sequence[Stage], function: str) -> Callable[..., Any]:
+    """Images (b, h, w, 3) to logits (b, 1000). function: the activation's name."""
+
+    def logits(ops: Any, weights: Any, x: Any) -> Any:
+        activation = getattr(ops, function)
+        x = activation(ops.conv(weights["stem"], x, 2))
+        for (_, _, _, first, _), blocks in zip(stages, weights["stages"], strict=True):
+            for i, block in enumerate(blocks):
+                y = activation(ops.conv(block["expand"], x)) if "expand" in block else x
+                groups = block["depthwise"]["scale"].shape[0]
+                y = activation(ops.conv(block["depthwise"], y, 1 if i else first, groups))
+                if "squeeze" in block:
+                    squeezed = activation(ops.conv(block["squeeze"], ops.image_mean(y, keep=True)))
+                    y = y * ops.sigmoid(ops.conv(block["excite"], squeezed))
+                y = ops.conv(block["project"], y)
+                x = x + y if i else y
+        x = activation(ops.conv(weights["last"], x))
+        return ops.dense(weights["head"], ops.image_mean(x))
+
+    return logits
 
 
-PROGRAMS = [
-    Program(
-        "MobileNetV2",
-        "logits of b images of h x w",
-        mobilenet,
-        weights,
-        inputs,
-        dims=("(b, h, w, _)",),
-        shapes=[dict(b=b, h=h, w=w) for b, h, w in ((1, 224, 224), (4, 160, 192), (1, 97, 65))],
-        stream={"b": (1, 2, 1), "h": (64, 160, 8), "w": (64, 160, 8)},
-        images=True,
-    )
-]
+PROGRAMS = [classifier("MobileNetV2", network(STAGES, "relu6"), weights)]

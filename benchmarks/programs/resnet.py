@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.program import BOTH, Draw, Program, normal
+from benchmarks.program import BOTH, F32, Draw, Program, normal
 
 # Blocks of each stage, and the width inside them; a block's output is four times as wide.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
@@ -50,17 +51,25 @@ def inputs(b: int, h: int, w: int) -> list[np.ndarray]:
     return [normal(np.random.default_rng(b * h + w), (b, h, w, 3))]
 
 
-PROGRAMS = [
-    Program(
-        "ResNet-50",
-        "v1.5, logits of b images of h x w",
-        resnet,
+def classifier(
+    name: str,
+    fn: Callable[..., Any],
+    weights: Callable[[Draw], Any],
+    about: str = "logits of b images of h x w",
+    dtypes: Sequence[str] = F32,
+) -> Program:
+    return Program(
+        name,
+        about,
+        fn,
         weights,
         inputs,
         dims=("(b, h, w, _)",),
         shapes=[dict(b=b, h=h, w=w) for b, h, w in ((1, 224, 224), (4, 160, 192), (1, 97, 65))],
         stream={"b": (1, 2, 1), "h": (64, 160, 8), "w": (64, 160, 8)},
-        dtypes=BOTH,
+        dtypes=dtypes,
         images=True,
     )
-]
+
+
+PROGRAMS = [classifier("ResNet-50", resnet, weights, "v1.5, logits of b images of h x w", BOTH)]

@@ -109,7 +109,7 @@ def transformer_weights(draw: Draw) -> Any:
 
 def transformer_loss(ops: Any, weights: Any, ids: Any, labels: Any) -> Any:
     """Causal: ids i32 (b, s), labels i32 (b, s), which are the tokens that follow."""
-    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], ops.shape(ids)[1])
+    x = ops.take(weights["words"], ids) + weights["positions"][: ops.shape(ids)[1]]
     for layer in weights["layers"]:
         x, _ = gpt2.block(ops, layer, x, width=WIDTH, heads=HEADS)
     return ops.cross_entropy(ops.dense(weights["head"], ops.layer_norm(weights["norm"], x, 1e-5)), labels)

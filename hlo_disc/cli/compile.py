@@ -70,7 +70,7 @@ def compile_command(
             f"{{}} has no effect on --emit {emit}: it is for libraries",
         )
     if emit == "stablehlo":
-        text = _stablehlo(file, **settings)
+        text = _stablehlo(file, settings)
         if output is None:
             click.echo(text, nl=False)
             return
@@ -133,22 +133,13 @@ def explain(file: Path, full: bool, html: Path | None, **settings: Unpack[Settin
     click.echo(f"{text}\n{html}: {html.stat().st_size} bytes")
 
 
-def _stablehlo(
-    file: Path,
-    dims: Sequence[str],
-    constraints: Sequence[str],
-    target: str | None,
-    threads: int | None,
-    dump: str | None,
-    trusted: bool,
-    signature: str,
-) -> str:
+def _stablehlo(file: Path, settings: Settings) -> str:
     """The text of a program."""
-    without = {"--target": target, "--threads": threads, "--dump": dump}
+    without = {"--target": settings["target"], "--threads": settings["threads"], "--dump": settings["dump"]}
     refuse(without, "{} has no effect on StableHLO, for which nothing is compiled")
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already, to machine code: give the program that it was made from")
-    reading = how_to_read(dims, constraints, trusted, signature)
+    reading = how_to_read(settings)
     check_module(file, reading)
     return sources.stablehlo(file, **reading)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hlo_disc import pipeline
+from hlo_disc import pipeline, ral
 from hlo_disc.cli.files import (
     THREADS,
     check_dump,
@@ -58,7 +58,7 @@ def conformance(
     tasks = command.find(paths, filters)
     options = pipeline.merge(None, {"target": target, "threads": threads, "dump": dump})
     settings = Settings(threads=threads, reopen=reopen, dump=dump, target=options.target)
-    results = command.conformance(tasks, settings, jobs or command.cores(), timeout, Console(), err)
+    results = command.conformance(tasks, settings, jobs or ral.usable_cores(), timeout, Console(), err)
     if junit:
         with writing(junit):
             report.write_junit(results, junit)

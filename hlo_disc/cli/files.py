@@ -78,7 +78,7 @@ def program_options(command: C) -> C:
 
 def open_program(file: Path, **settings: Unpack[Settings]) -> Executable:
     """The executable of a saved file, or of a program that is compiled now."""
-    options, reading = checked(file, **settings)
+    options, reading = checked(file, settings)
     if is_compiled(file):
         return load(file, options)
     return Executable(sources.program(file, options=options, **reading), options)
@@ -86,7 +86,7 @@ def open_program(file: Path, **settings: Unpack[Settings]) -> Executable:
 
 def open_for_any_machine(file: Path, **settings: Unpack[Settings]) -> Program:
     """Return the program of a file: linked, with its packed weights, where this machine can run it, else as it is."""
-    options, reading = checked(file, **settings)
+    options, reading = checked(file, settings)
     if is_compiled(file):
         program = read(file)
         return load(file, options).program if runs_here(program) else program
@@ -96,7 +96,7 @@ def open_for_any_machine(file: Path, **settings: Unpack[Settings]) -> Program:
 
 def compiled_for(file: Path, levels: Sequence[str], **settings: Unpack[Settings]) -> list[tuple[str, Program]]:
     """A program compiled for each of several levels of features, none of them packed. Raises ArgumentError."""
-    options, reading = checked(file, **settings)
+    options, reading = checked(file, settings)
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already: --level has no effect on it")
     kind, _ = registry.split(options.target)
@@ -170,43 +170,32 @@ def _mistake(said: Sequence[str], file: Path) -> HloDiscError:
     return ParseError(f"{file} cannot be read: {said[-1][:_SHOWN] if said else 'no reason is given'}")
 
 
-def checked(
-    file: Path,
-    dims: Sequence[str],
-    constraints: Sequence[str],
-    target: str | None,
-    threads: int | None,
-    dump: str | None,
-    trusted: bool,
-    signature: str,
-) -> tuple[Options, Reading]:
+def checked(file: Path, settings: Settings) -> tuple[Options, Reading]:
     """Options, and how to read the file: arguments of `sources.program` and others.
 
     Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_module` does.
     """
-    given = {"target": target, "threads": threads, "dump": dump}
-    options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
-    check_dump(dump or "")
+    chosen = {"target": settings["target"], "threads": settings["threads"], "dump": settings["dump"]}
+    options = pipeline.merge(None, {name: value for name, value in chosen.items() if value is not None})
+    check_dump(settings["dump"] or "")
     if is_compiled(file):
-        without = {
-            "--dims": dims,
-            "--constraint": constraints,
-            "--target": target,
-            "--dump": dump,
-            "--trusted": trusted,
-            "--signature": signature,
-        }
+        given = {name.replace("constraints", "constraint"): value for name, value in settings.items()}
+        without = {f"--{name}": value for name, value in given.items() if name != "threads"}
         refuse(without, f"{file} is compiled already: {{}} has no effect on it")
-    reading = how_to_read(dims, constraints, trusted, signature)
+    reading = how_to_read(settings)
     if not is_compiled(file):
         check_module(file, reading)
     return options, reading
 
 
-def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool, signature: str) -> Reading:
+def how_to_read(settings: Settings) -> Reading:
     """Return the options of a command as arguments of `sources.program`. Raises ArgumentError."""
-    shapes = pairs("--dims", dims, "NAME=SHAPE")
-    return {"dims": shapes or None, "constraints": list(constraints), "trusted": trusted, "signature": signature}
+    return {
+        "dims": pairs("--dims", settings["dims"], "NAME=SHAPE") or None,
+        "constraints": list(settings["constraints"]),
+        "trusted": settings["trusted"],
+        "signature": settings["signature"],
+    }
 
 
 def is_compiled(file: Path) -> bool:

@@ -89,7 +89,7 @@ def bench(
     """
     check_output("--json", json_file)
     check_seconds("--seconds", seconds)
-    options, reading = checked(file, **settings)
+    options, reading = checked(file, settings)
     with err.status("") as status:
         found = measure(
             file,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +57,3 @@ def conformance(
             progress.update(bar, advance=1, description=f"{failed} failed, last {result.name[:40]}")
     report.show(results, time.perf_counter() - start, console)
     return results
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -131,4 +130,4 @@ def _printable(text: str) -> str:
 
 def write_json(results: Sequence[Result], path: Path) -> None:
     """All results as a JSON list."""
-    path.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")
+    path.write_text(json.dumps([vars(r) for r in results], indent=1) + "\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,9 +53,12 @@ class Result:
     op: str = ""
     status: str = "passed"
     reason: str = ""
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     shapes: int = 0
     opened: str = ""
+
+    def ends(self, status: str, reason: str) -> None:
+        self.status, self.reason = status, reason
 
 
 Stage = Callable[[str, str, str], None]
@@ -65,14 +70,13 @@ def run_case(path: Path, name: str, settings: Settings, stage: Stage) -> Result:
     try:
         run.case(path)
     except UnsupportedOpError as error:
-        quantized = "quantized types are not" in str(error)
-        run.result.status, run.result.reason = "skipped" if quantized else "unsupported", _line(error)
+        run.result.ends("skipped" if "quantized types are not" in str(error) else "unsupported", _line(error))
     except HloDiscError as error:
-        run.result.status, run.result.reason = "error", f"{type(error).__name__}: {_line(error)}"
+        run.result.ends("error", f"{type(error).__name__}: {_line(error)}")
     except oracle.Refused as error:
-        run.result.status, run.result.reason = "skipped", f"XLA takes it at no size: {error}"
+        run.result.ends("skipped", f"XLA takes it at no size: {error}")
     except Exception as error:  # a bug, ours or the reference's: it is the case's result, the run goes on
-        run.result.status, run.result.reason = "error", f"{type(error).__name__}: {_line(error)}{_where(error)}"
+        run.result.ends("error", f"{type(error).__name__}: {_line(error)}{_where(error)}")
     return run.result
 
 
@@ -87,14 +91,13 @@ class _Run:
         try:
             yield
         finally:
-            self.result.seconds[stage] = self.result.seconds.get(stage, 0.0) + time.perf_counter() - start
+            self.result.seconds[stage] += time.perf_counter() - start
 
     def case(self, path: Path) -> None:
         with self.timed("load"):
             module = load_module(path)
             if reason := without_meaning(module):
-                self.result.status, self.result.reason = "skipped", reason
-                return
+                return self.result.ends("skipped", reason)
             self.result.kind, self.result.op = classify(module)
             case = make_case(module, self.result.kind)
         if self.result.kind == "differential":
@@ -110,12 +113,9 @@ class _Run:
             executable = sources.compile(module, dims=dims, options=options)
         whole = time.perf_counter() - start
         stages = executable.program.compile_ms
-        for stage in stages:
-            self.result.seconds[f"compile: {stage}"] = (
-                self.result.seconds.get(f"compile: {stage}", 0.0) + stages[stage] / 1e3
-            )
-        rest = whole - sum(stages.values()) / 1e3
-        self.result.seconds["compile: link"] = self.result.seconds.get("compile: link", 0.0) + rest
+        for stage, spent in stages.items():
+            self.result.seconds[f"compile: {stage}"] += spent / 1e3
+        self.result.seconds["compile: link"] += whole - sum(stages.values()) / 1e3
         return executable
 
     def run(self, executable: Executable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -131,15 +131,13 @@ class _Run:
                 opened = open_dims(case)
             self.result.opened = opened.share
             if not opened.dims:
-                self.result.status, self.result.reason = "skipped", f"not re-opened: {opened.reason}"
-                return
+                return self.result.ends("skipped", f"not re-opened: {opened.reason}")
             dims = opened.dims
         got = self.run(self.compile(case.module, dims), case.inputs)
         with self.timed("check"):
             for i, (result, check) in enumerate(zip(got, case.checks, strict=True)):
                 if wrong := mismatch(check.kind, result, check.expected):
-                    self.fail(f"result {i}: {wrong}")
-                    return
+                    return self.result.ends("failed", f"result {i}: {wrong}")
 
     def differential(self, case: Case) -> None:
         """Run at several sizes from one compilation, against XLA at each."""
@@ -166,13 +164,9 @@ class _Run:
             with self.timed("check"):
                 for i, (ours, theirs) in enumerate(zip(got, want, strict=True)):
                     if wrong := mismatch("like XLA", ours, theirs):
-                        self.fail(f"{_shown(sizes)}: result {i}: {wrong}")
-                        return
+                        return self.result.ends("failed", f"{_shown(sizes)}: result {i}: {wrong}")
         if not self.result.shapes:
             raise oracle.Refused(reason)
-
-    def fail(self, reason: str) -> None:
-        self.result.status, self.result.reason = "failed", reason
 
 
 def _shown(sizes: dict[str, int]) -> str:
@@ -185,7 +179,5 @@ def _line(error: Exception) -> str:
 
 def _where(error: Exception) -> str:
     """The innermost line that raised."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace is not None else ""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return f" ({Path(innermost.filename).name}:{innermost.lineno})"

@@ -33,14 +33,20 @@ def page(programs: Sequence[Program], profile: Mapping[str, object] | None = Non
     profile: `Profile.as_dict` of a program of this name. Programs without an account are left out.
     """
     data = {"programs": [_program(p) for p in programs if p.account], "profile": profile}
+    return filled((resources.files("hlo_disc.explain") / "page.html").read_text(encoding="utf-8"), data)
+
+
+def filled(template: str, data: object) -> str:
+    """Return a page: a template with this package's files in the places of their names, and the data as JSON."""
     # JSON that ends no script element, whatever its strings are.
     embedded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    folder = resources.files("hlo_disc.explain")
-    found = (folder / "page.html").read_text(encoding="utf-8")
-    for name in ("page.css", "page.js"):
-        found = found.replace("{{" + name + "}}", (folder / name).read_text(encoding="utf-8"))
-    before, _, after = found.partition("{{data}}")
+    before, _, after = template.partition("{{data}}")
+    before, after = (re.sub(r"\{\{([\w.]+)\}\}", _text_of, part) for part in (before, after))
     return before + embedded + after
+
+
+def _text_of(place: re.Match[str]) -> str:
+    return (resources.files("hlo_disc.explain") / place[1]).read_text(encoding="utf-8")
 
 
 def write(

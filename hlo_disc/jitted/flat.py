@@ -58,6 +58,7 @@ def placed(varying: frozenset[str]) -> dict[str, object]:
     return {"sharding": sharding, "manual_axis_type": jax.sharding.ManualAxisType(varying=varying)}
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class FlatFunction:
     """A function of arrays with one structure of arguments and one choice of static ones, under one state of JAX's
     settings; its programs, by dtypes and ranks.
@@ -70,32 +71,26 @@ class FlatFunction:
     certain axes of a mesh alone.
     """
 
-    def __init__(
-        self,
-        name: str,
-        fn: Callable[..., object],
-        tree: Structure,
-        names: Sequence[str],
-        dims: Sequence[str | None] | None,
-        constraints: Sequence[str],
-        options: Options,
-        first: str,
-        log: Log,
-        histories: Histories | None = None,
-        differentiates: int = 0,
-        donated: Sequence[int] = (),
-        line: str = "",
-        of: str = "",
-        of_types: bool = False,
-    ):
-        self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
+    name: str
+    fn: Callable[..., object]
+    tree: Structure
+    names: list[str]
+    dims: Sequence[str | None] | None
+    constraints: Sequence[str]
+    options: Options
+    first: str
+    log: Log
+    histories: Histories = dataclasses.field(default_factory=dict)
+    differentiates: int = 0
+    donated: Sequence[int] = ()
+    line: str = ""
+    of: str = ""
+    of_types: bool = False
+
+    def __post_init__(self) -> None:
         self.entries: dict[Any, Entry] = {}
         self.jaxpr = functools.lru_cache(_REMEMBERED)(self._jaxpr)
         self.remembered = functools.lru_cache(_REMEMBERED)(lambda make, *args: make(self, *args))
-        self._constraints, self._options, self._first, self._log = constraints, options, first, log
-        self._histories = {} if histories is None else histories
-        self._differentiates, self.donated, self._line, self._of = differentiates, donated, line, of
-        self.of_types = of_types
         self._derived: dict[Any, FlatFunction] = {}
         self._fallbacks: dict[str, FallbackCount] = {}
         self._lock = threading.Lock()
@@ -165,21 +160,19 @@ class FlatFunction:
             from jax import tree_util
 
             tree = tree_util.tree_structure(((0,) * len(names), {}))
-            texts = self._constraints if dims is not None else ()
             name = f"{key[0]}({self.name})"
-            known = (self._options, "first call", self._log)
-            line = self._line
-            made = FlatFunction(
-                name,
-                fn,
-                tree,
-                names,
-                dims,
-                texts,
-                *known,
-                None,
-                differentiates,
-                line=line,
+            made = dataclasses.replace(
+                self,
+                name=name,
+                fn=fn,
+                tree=tree,
+                names=list(names),
+                dims=dims,
+                constraints=self.constraints if dims is not None else (),
+                first="first call",
+                histories={},
+                differentiates=differentiates,
+                donated=(),
                 of=name,
                 of_types=of_types,
             )
@@ -189,7 +182,7 @@ class FlatFunction:
     @property
     def follows(self) -> bool:
         """Whether it is compiled for the machine on which its arguments lie."""
-        return self._options.target == registry.AUTO
+        return self.options.target == registry.AUTO
 
     def on(self, platform: str) -> FlatFunction:
         """Return this function for machines that JAX calls `platform`: "cpu", "cuda", "rocm".
@@ -198,7 +191,7 @@ class FlatFunction:
         """
         if self.follows and platform in _PLATFORMS.values():
             return self._on(platform)
-        asked = self._options.target
+        asked = self.options.target
         driver = registry.find(registry.split(asked)[0]).driver
         if (_PLATFORMS[driver[0]] if driver and not self.follows else "cpu") != platform:
             raise UnsupportedOpError(f"JAX runs it on {platform}, and programs are for the target {asked!r}")
@@ -207,23 +200,8 @@ class FlatFunction:
     def _on(self, platform: str) -> FlatFunction:
         found = self._derived.get(("on", platform))
         if found is None:
-            options = dataclasses.replace(self._options, target=platform)
-            made = FlatFunction(
-                self.name,
-                self.fn,
-                self.tree,
-                self.names,
-                self.dims,
-                self._constraints,
-                options,
-                self._first,
-                self._log,
-                differentiates=self._differentiates,
-                donated=self.donated,
-                line=self._line,
-                of=self._of,
-                of_types=self.of_types,
-            )
+            options = dataclasses.replace(self.options, target=platform)
+            made = dataclasses.replace(self, options=options, histories={})
             found = self._derived.setdefault(("on", platform), made)
         return found
 
@@ -232,9 +210,9 @@ class FlatFunction:
 
         Raises UnsupportedOpError where the options do not allow it.
         """
-        if not self._options.fallback:
+        if not self.options.fallback:
             then = "and with fallback=False it does not run through jax.jit"
-            raise UnsupportedOpError(told(self.name, self._line, reason, then)) from None
+            raise UnsupportedOpError(told(self.name, self.line, reason, then)) from None
         key = reason if quiet else ""
         found = self._fallbacks.get(key)
         if found is None:
@@ -243,8 +221,8 @@ class FlatFunction:
                 type(x).__name__ if p else f"{x.dtype}{list(x.shape)}" for x, p in zip(leaves, plain, strict=True)
             )
             made = FallbackCount(reason, shown)
-            text = told(self.name, self._line, reason, "which runs through jax.jit instead")
-            self._log.fall_back(made, "" if quiet else text)
+            text = told(self.name, self.line, reason, "which runs through jax.jit instead")
+            self.log.fall_back(made, "" if quiet else text)
             found = self._fallbacks.setdefault(key, made)
         return found
 
@@ -259,9 +237,9 @@ class FlatFunction:
                     (None,) * len(leaf.shape) if text is None else parse_dims(text, len(leaf.shape), name)
                     for text, leaf, name in zip(self.dims, leaves, self.names, strict=True)
                 )
-            first = "first call with these dtypes and ranks" if self.entries else self._first
+            first = "first call with these dtypes and ranks" if self.entries else self.first
             with self._lock:
-                history = self._histories.setdefault(key, [])
+                history = self.histories.setdefault(key, [])
                 entry = self.entries.setdefault(key, Entry(self.names, dims, first, history))
         return entry
 
@@ -294,7 +272,7 @@ class FlatFunction:
         """The function traced for all sizes, for no call in particular."""
         entry = self.entry(leaves)
         dims = self._dims_for(entry, tuple(leaf.shape for leaf in leaves))
-        return trace(self.fn, self.tree, leaves, dims, self.names, self._constraints)
+        return trace(self.fn, self.tree, leaves, dims, self.names, self.constraints)
 
     @staticmethod
     def _dims_for(entry: Entry, sizes: Sizes) -> Dims:
@@ -305,7 +283,7 @@ class FlatFunction:
         """Trace the function for these sizes and all that were seen."""
         dims = self._dims_for(entry, sizes)
         try:
-            return trace_call(self.fn, self.tree, leaves, dims, self.names, self._constraints)
+            return trace_call(self.fn, self.tree, leaves, dims, self.names, self.constraints)
         except ShapeError as error:
             if entry.dims is not None or not any(map(any, dims)):
                 raise
@@ -352,20 +330,20 @@ class FlatFunction:
             run = repeated(executable, weak)
         made = Compiled(kept, sizes, executable, run, backward, donated)
         asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
-        self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, asked, self._of))
+        self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, asked, self.of))
         return made
 
     def _build_backward(self, parts: Parts, why: str, shown: tuple[str, ...]) -> Executable:
         start = time.perf_counter()
-        executable = build(parts.backward, self._options)
-        self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, (), self._of, True))
+        executable = build(parts.backward, self.options)
+        self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, (), self.of, True))
         return executable
 
     def _compiled(self, executable: Executable, record: Compilation) -> None:
         from hlo_disc.jitted import settings
 
         record = record._replace(stages_ms=executable.program.compile_ms)
-        self._log.add(record, executable.native.count)
+        self.log.add(record, executable.native.count)
         shown = (f"{self.name}, backward" if record.backward else self.name), record.seconds, record.reason
         logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", *shown)
 
@@ -380,14 +358,14 @@ class FlatFunction:
             yield from derived.executables()
 
     def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Parts | None]:
-        if not self._differentiates:
-            return build(source, self._options), None
+        if not self.differentiates:
+            return build(source, self.options), None
         from hlo_disc.dynamic_hlo.passes.partition import partition
         from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
         graph = simplify(source())
-        parts = partition(graph, len(graph.outputs) - self._differentiates)
-        return build(parts.forward, self._options), parts
+        parts = partition(graph, len(graph.outputs) - self.differentiates)
+        return build(parts.forward, self.options), parts
 
     def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
         """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and
@@ -397,10 +375,10 @@ class FlatFunction:
         if not changes and all(asked.relation != "==" for asked in special.asked):
             return None
         candidates = [self._at(leaves, sizes) for sizes in entry.history[-1:]]
-        generic = elsewhere(special, leaves, self.names, self._constraints)
+        generic = elsewhere(special, leaves, self.names, self.constraints)
         for others in [*candidates, generic] if generic else candidates:
             try:
-                found = trace_call(self.fn, self.tree, others, special.wanted, self.names, self._constraints)
+                found = trace_call(self.fn, self.tree, others, special.wanted, self.names, self.constraints)
             except Exception:  # what these sizes raise is not about this call
                 continue
             unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, self.names))
@@ -417,7 +395,7 @@ class FlatFunction:
             if others is None:
                 return None
             try:
-                return trace_call(self.fn, self.tree, others, program.dims, self.names, self._constraints)
+                return trace_call(self.fn, self.tree, others, program.dims, self.names, self.constraints)
             except Exception:  # what these sizes raise is not about this call
                 return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hlo_disc.profile import x86_loops
+from hlo_disc.ral import usable_cores
 
 SIZES = tuple(1 << power for power in (20, 22, 24, 26, 28))
 _TURNS, _BUDGET = 5, 0.1  # at least so many, for so many seconds; the best counts
@@ -65,16 +65,11 @@ class Limits:
         return asdict(self)
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def measure() -> Limits:
     """The best of a few turns on all cores, which takes about two seconds. Raises DeviceError without loops for it."""
     x86_loops.check()
     f32, bf16, read = x86_loops.f32(), x86_loops.bf16(), x86_loops.read()
-    with ThreadPoolExecutor(cores()) as pool:  # threads may use what the process has asked for when they begin
+    with ThreadPoolExecutor(usable_cores()) as pool:  # threads may use what the process has asked for when they begin
         return Limits(
             _operations(pool, f32),
             _operations(pool, bf16) if bf16 else None,
@@ -92,15 +87,15 @@ def _operations(pool: ThreadPoolExecutor, loop: x86_loops.Loop) -> float:
     count = 10_000
     while min(taken(count) for _ in range(_TURNS)) < _SECONDS:
         count *= 2
-    return cores() * loop.work * count / _best(lambda: taken(count))
+    return usable_cores() * loop.work * count / _best(lambda: taken(count))
 
 
 def _read(pool: ThreadPoolExecutor, loop: x86_loops.Loop, total: int) -> float:
-    size = total // cores() // loop.work * loop.work
+    size = total // usable_cores() // loop.work * loop.work
     turns = _repeats(total) * size // loop.work
-    arrays = [_aligned(size) for _ in range(cores())]
+    arrays = [_aligned(size) for _ in range(usable_cores())]
     best = _best(lambda: _elapsed(pool, lambda core: loop.run(arrays[core].ctypes.data, size, turns)))
-    return cores() * loop.work * turns / best
+    return usable_cores() * loop.work * turns / best
 
 
 def _aligned(size: int) -> np.ndarray:
@@ -112,15 +107,15 @@ def _aligned(size: int) -> np.ndarray:
 
 
 def _copied(pool: ThreadPoolExecutor, total: int) -> float:
-    size = total // (2 * cores())
-    pairs = [(np.ones(size, np.uint8), np.zeros(size, np.uint8)) for _ in range(cores())]
+    size = total // (2 * usable_cores())
+    pairs = [(np.ones(size, np.uint8), np.zeros(size, np.uint8)) for _ in range(usable_cores())]
 
     def work(core: int) -> None:
         source, target = pairs[core]
         for _ in range(_repeats(total)):
             np.copyto(target, source)
 
-    return _repeats(total) * 2.0 * size * cores() / _best(lambda: _elapsed(pool, work))
+    return _repeats(total) * 2.0 * size * usable_cores() / _best(lambda: _elapsed(pool, work))
 
 
 def _repeats(total: int) -> int:
@@ -137,7 +132,7 @@ def _best(taken: Callable[[], float]) -> float:
 
 def _elapsed(pool: ThreadPoolExecutor, work: Callable[[int], object]) -> float:
     start = time.perf_counter()
-    list(pool.map(work, range(cores())))
+    list(pool.map(work, range(usable_cores())))
     return time.perf_counter() - start
 
 
@@ -151,7 +146,7 @@ def describe() -> dict[str, str | int]:
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "llvmlite", "numpy")}
     return {
         "cpu": model,
-        "cores": cores(),
+        "cores": usable_cores(),
         "system": platform.platform(),
         "python": platform.python_version(),
         **packages,

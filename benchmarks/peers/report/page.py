@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,15 @@ from benchmarks.peers.report.results import (
     peer_ratio,
     summarize,
 )
+from hlo_disc.explain.page import filled
 
 TEMPLATE = Path(__file__).with_name("page.html")
-PLACE = "{{data}}"
 
 
 def write(results: Results, path: Path, against: Results | None = None) -> None:
     """Writes the page; with other results, also what has changed since."""
-    before, _, after = TEMPLATE.read_text(encoding="utf-8").partition(PLACE)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(before + _embedded(_data(results, against)) + after, encoding="utf-8")
+    path.write_text(filled(TEMPLATE.read_text(encoding="utf-8"), _data(results, against)), encoding="utf-8")
 
 
 def _data(results: Results, against: Results | None) -> dict[str, Any]:
@@ -66,8 +64,3 @@ def _standing(found: Standing) -> dict[str, Any]:
         "ratio": found.ratio,
         "reference": found.reference_ratio,
     }
-
-
-def _embedded(data: Any) -> str:
-    """JSON that ends no script element, whatever its strings are."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

@@ -81,8 +81,5 @@ class Iree(OnnxReader):
         results = result if isinstance(result, list | tuple) else [result]
         return self._as_written([x.to_host() for x in results])
 
-    def compilations(self) -> int:
-        return 1
-
 
 RUNNERS = [Iree]

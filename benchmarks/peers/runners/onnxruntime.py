@@ -31,8 +31,5 @@ class OnnxRuntime(OnnxReader):
     def numpy(self, result: Any) -> list[np.ndarray]:
         return self._as_written([x.numpy() for x in result])
 
-    def compilations(self) -> int:
-        return 1
-
 
 RUNNERS = [OnnxRuntime]

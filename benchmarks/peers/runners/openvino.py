@@ -29,9 +29,6 @@ class _OpenVino(OnnxReader):
     def numpy(self, result: Any) -> list[np.ndarray]:
         return self._as_written([result[x] for x in self._compiled.outputs])
 
-    def compilations(self) -> int:
-        return 1
-
 
 class OpenVinoF32(_OpenVino):
     name, about, dtypes = "OpenVINO f32", "for latency, INFERENCE_PRECISION_HINT f32", ("f32",)

@@ -70,7 +70,7 @@ class _Torch(Runner):
         return call
 
     def _compile(self, module: Module) -> Any:
-        raise NotImplementedError
+        return module
 
     def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
         return [ops.array(x, self.dtype, self.program.images) for x in arrays]
@@ -96,9 +96,6 @@ class HloDisc(_Torch):
 
 class Eager(_Torch):
     name, about = "PyTorch eager", "no compiler"
-
-    def _compile(self, module: Module) -> Any:
-        return module
 
 
 class Inductor(_Torch):

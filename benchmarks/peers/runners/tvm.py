@@ -57,8 +57,5 @@ class Tvm(OnnxReader):
         results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
         return self._as_written([x.numpy() for x in results])
 
-    def compilations(self) -> int:
-        return 1
-
 
 RUNNERS = [Tvm]

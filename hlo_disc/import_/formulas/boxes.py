@@ -8,8 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import I32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, filled, iota
+from hlo_disc.import_.handlers.arrays import Array, filled, iota, loop
 
 
 def _shared(boxes: Array, box: Array, any_corners: bool) -> Array:

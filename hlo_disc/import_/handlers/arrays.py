@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
-from hlo_disc.dynamic_hlo.ir.graph import Region
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
 from hlo_disc.dynamic_hlo.ops import expr
+from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.handlers.gather import make_take
+from hlo_disc.import_.handlers.gather import Numbers, make_take
 from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
 from hlo_disc.import_.sizes.shapes import Operand
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 Axes = int | Sequence[int] | None
+_INVERSES = {"sub": "subtract", "div": "divide"}
 
 
 class Array(expr.Array):
@@ -72,6 +74,9 @@ class Array(expr.Array):
         ends = [tuple(map(Dim.of, x)) for x in (low, high)]
         return self.emit("pad", self.like(number), low=ends[0], high=ends[1], interior=(ZERO,) * self.rank)
 
+    def reverse(self, axes: Sequence[int]) -> Array:
+        return self.emit("reverse", dims=self.axes(axes)) if self.rank and axes else self
+
     def iota(self, axis: int, dtype: DTypeLike = I32) -> Array:
         """The index along an axis, of the same shape."""
         return iota(self.r, self.shape, axis, dtype)
@@ -110,23 +115,51 @@ class Array(expr.Array):
         """Take elements at indices, which are in range, along an axis; the first `batch` axes of both are paired."""
         return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
-    def scatter(self, indices: Array, updates: Array, depth: int, body: Region) -> Array:
-        """Windows combined into places that vectors of `depth` indices, the last axis, say."""
-        batch = indices.rank - 1
-        return self.emit(
-            "scatter",
-            indices,
-            updates,
-            offset_dims=tuple(range(batch, updates.rank)),
-            collapsed_slice_dims=tuple(range(depth)),
-            operand_batching_dims=(),
-            start_indices_batching_dims=(),
-            start_index_map=tuple(range(depth)),
-            index_vector_dim=batch,
-            unique=False,
-            count=1,
-            body=body,
-        )
+    def window(self, axis: int, start: Array, size: Dim = ONE) -> Array:
+        """A part of one axis, whose place is data."""
+        sizes = tuple(size if a == axis else n for a, n in enumerate(self.shape))
+        return self.emit("dynamic_slice", *_corner(self, axis, start), sizes=sizes)
+
+    def put(self, axis: int, start: Array, part: Array) -> Array:
+        """Replace such a part."""
+        return self.emit("dynamic_update_slice", part, *_corner(self, axis, start))
+
+    def gather(self, indices: Array, depth: int) -> Array:
+        """The elements at vectors of `depth` indices, the last axis; along the other axes all."""
+        numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
+        return self.emit("gather", indices, **numbers, slice_sizes=sizes)
+
+    def scatter(self, indices: Array, updates: Array, depth: int, kind: str = "set") -> Array:
+        """Updates combined into such places. kind: as in `combining`."""
+        numbers, body = _places(self, indices, depth), combining(self.r, kind, self.dtype)
+        return self.emit("scatter", indices, updates, **numbers, unique=False, count=1, body=body)
+
+
+def _corner(x: Array, axis: int, start: Array) -> list[Array]:
+    """Where a part of one axis begins, in all of them."""
+    return [start if a == axis else start.like(0) for a in range(x.rank)]
+
+
+def combining(r: Construction, kind: str, dtype: np.dtype) -> Region:
+    """The region of a scatter. kind: set, where updates take the place of elements, sub, div, or a monoid's name."""
+    if kind == "set":
+        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
+    if kind in _INVERSES:
+        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op(_INVERSES[kind], v)])
+    return monoid_region(BOOLEAN.get(kind, kind) if dtype == expr.BOOL else kind, dtype)
+
+
+def _places(x: Array, indices: Array, depth: int) -> Numbers:
+    """The numbers of a gather from the first `depth` axes, or a scatter into them."""
+    batch, indexed = indices.rank - 1, tuple(range(depth))
+    return {
+        "offset_dims": tuple(range(batch, batch + x.rank - depth)),
+        "collapsed_slice_dims": indexed,
+        "operand_batching_dims": (),
+        "start_indices_batching_dims": (),
+        "start_index_map": indexed,
+        "index_vector_dim": batch,
+    }
 
 
 def array(r: Reader, x: Operand) -> Array:
@@ -185,3 +218,21 @@ def dot(
 def eps(dtype: np.dtype) -> float:
     """The distance from 1 to the next number."""
     return float(np.finfo(part_dtype(dtype)).eps)
+
+
+def loop(
+    r: Construction, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
+) -> list[Array]:
+    """Carry arrays through iterations for as long as a test of them holds. Both functions take the carried arrays."""
+    inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
+    carried = [Array(r, x) for x in inputs]
+
+    def region(function: Callable[[], Sequence[Array]]) -> tuple[Region, tuple[Value, ...]]:
+        with r.inside():
+            return isolated(inputs, r.builder.ops, [x.value for x in function()])
+
+    (cond, body), captured = with_captures(
+        [region(lambda: [test(*carried)]), region(lambda: step(*carried))], len(initial)
+    )
+    operands = [*initial, *(Array(r, x) for x in captured)]
+    return emit_all(r, "while", operands, cond=cond, body=body, carried=len(initial))

@@ -8,7 +8,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers import elementwise
-from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_broadcast
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import ints
@@ -63,11 +63,7 @@ def common(r: Reader, a: Dim, b: Dim) -> Dim:
     return r.evaluator.scalar.broadcast(a, b)
 
 
-def _result(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    return _operands(r, op, operands)
-
-
 HANDLERS: dict[str, Handler] = {
     **{f"chlo.broadcast_{name}": _broadcast(name) for name in _OPS},
-    f"chlo.{OPERANDS}": _result,
+    f"chlo.{OPERANDS}": _operands,
 }

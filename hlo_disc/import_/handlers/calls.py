@@ -41,10 +41,6 @@ def _identity(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return operands
 
 
-def _nothing(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    return ()
-
-
 def _call(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     return r.call(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, operands)
 
@@ -125,5 +121,5 @@ HANDLERS: dict[str, Handler] = {
     "func.call": _call,
     "builtin.unrealized_conversion_cast": _identity,  # between index and integer, by the shape-legalisation pass
     "sdy.sharding_constraint": _identity,
-    "sdy.mesh": _nothing,
+    "sdy.mesh": lambda r, op, operands: (),
 }

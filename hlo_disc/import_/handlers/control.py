@@ -65,10 +65,6 @@ def _need_shape(r: Reader, value: Value, expected: Value, what: str) -> None:
             r.unsupported(f"{what} in dimension {axis} from {b} to {a}: sizes that change as it runs are not supported")
 
 
-def _case(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    return _choose(r, operands[0], list(op.regions))
-
-
 def _if(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     yes, no = op.regions
     index = operands[0]
@@ -106,18 +102,6 @@ def make_branches(
     return r.emit_all("case", (index, *captured), branches=tuple(branches))
 
 
-def _identity(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    return operands
-
-
-def _token(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    return [TOKEN]
-
-
-def _tuple(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    return [Bundle(operands)]
-
-
 def _get_tuple_element(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     (bundle,) = operands
     if not isinstance(bundle, Bundle):
@@ -127,11 +111,11 @@ def _get_tuple_element(r: Reader, op: ir.OpView, operands: list[Operand]) -> Res
 
 HANDLERS: dict[str, Handler] = {
     "stablehlo.while": _while,
-    "stablehlo.case": _case,
+    "stablehlo.case": lambda r, op, operands: _choose(r, operands[0], list(op.regions)),
     "stablehlo.if": _if,
-    "stablehlo.optimization_barrier": _identity,
-    "stablehlo.after_all": _token,
-    "stablehlo.create_token": _token,
-    "stablehlo.tuple": _tuple,
+    "stablehlo.optimization_barrier": lambda r, op, operands: operands,
+    "stablehlo.after_all": lambda r, op, operands: [TOKEN],
+    "stablehlo.create_token": lambda r, op, operands: [TOKEN],
+    "stablehlo.tuple": lambda r, op, operands: [Bundle(operands)],
     "stablehlo.get_tuple_element": _get_tuple_element,
 }

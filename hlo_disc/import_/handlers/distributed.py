@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.handlers.arrays import Array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import ints
@@ -41,7 +42,7 @@ def _typed(r: Reader, op: ir.OpView, values: list[Value]) -> list[Value]:
     """The values in the types that the module writes: a reduction's may be wider than its operand's."""
     dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
     if len(values) == len(dtypes):
-        values = [x if x.dtype == t else r.emit("convert", (x,), dtype=t) for x, t in zip(values, dtypes, strict=True)]
+        values = [Array(r, x).cast(t).value for x, t in zip(values, dtypes, strict=True)]
     r.need_types(op, values)
     return values
 
@@ -52,11 +53,7 @@ def _permute(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     if any(number > 0 for number in pairs):
         r.unsupported("it sends between several devices, but a program runs on one device, number 0")
     values = [r.data(x) for x in operands]
-    return _typed(r, op, values if pairs else [_zeros(r, x) for x in values])
-
-
-def _zeros(r: Reader, x: Value) -> Value:
-    return r.emit("broadcast", (r.constant(np.zeros((), x.dtype)),), shape=x.shape, dims=())
+    return _typed(r, op, values if pairs else [filled(r, 0, x.dtype, x.shape).value for x in values])
 
 
 def _number(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.families.combiners import scalar_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.handlers.reductions.reduce import scalar_body
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_reshape, make_slice
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
@@ -32,6 +32,36 @@ class Numbers(TypedDict):
     start_indices_batching_dims: tuple[int, ...]
     start_index_map: tuple[int, ...]
     index_vector_dim: int
+
+
+_AXES = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+)  # fmt: skip
+# What a scatter calls these.
+OF_SCATTER = (
+    "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+    "scattered_dims_to_operand_dims",
+)  # fmt: skip
+
+
+class _Written(Protocol):
+    """Dimension numbers as StableHLO has them, or XLA."""
+
+    index_vector_dim: int
+
+
+def numbers_of(written: _Written, names: Sequence[str] = _AXES) -> Numbers:
+    """Decode dimension numbers. names: those of the lists of axes, in the order of `_AXES`."""
+    axes = {own: tuple(getattr(written, name)) for own, name in zip(_AXES, names, strict=True)}
+    return cast("Numbers", {**axes, "index_vector_dim": written.index_vector_dim})
+
+
+def _gather_numbers(attribute: ir.Attribute) -> Numbers:
+    return numbers_of(stablehlo.GatherDimensionNumbers(attribute))
+
+
+def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
+    return numbers_of(stablehlo.ScatterDimensionNumbers(attribute), OF_SCATTER)
 
 
 def _real_dynamic_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
@@ -158,31 +188,6 @@ def window_start(indices: Symbolic, axes: Sequence[int], rank: int) -> list[Oper
     return starts
 
 
-def _gather_numbers(attribute: ir.Attribute) -> Numbers:
-    numbers = stablehlo.GatherDimensionNumbers(attribute)
-    return {
-        "offset_dims": tuple(numbers.offset_dims),
-        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
-        "operand_batching_dims": tuple(numbers.operand_batching_dims),
-        "start_indices_batching_dims": tuple(numbers.start_indices_batching_dims),
-        "start_index_map": tuple(numbers.start_index_map),
-        "index_vector_dim": numbers.index_vector_dim,
-    }
-
-
-def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
-    """Decode the dimension numbers of a scatter, under the names that gather has for them."""
-    numbers = stablehlo.ScatterDimensionNumbers(attribute)
-    return {
-        "offset_dims": tuple(numbers.update_window_dims),
-        "collapsed_slice_dims": tuple(numbers.inserted_window_dims),
-        "operand_batching_dims": tuple(numbers.input_batching_dims),
-        "start_indices_batching_dims": tuple(numbers.scatter_indices_batching_dims),
-        "start_index_map": tuple(numbers.scattered_dims_to_operand_dims),
-        "index_vector_dim": numbers.index_vector_dim,
-    }
-
-
 def _scatter(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     numbers, count = r.attr(op, "scatter_dimension_numbers", _scatter_numbers), len(operands) // 2
     # The body may compute in a wider type than the operand has: that is the result's.
@@ -209,8 +214,7 @@ def make_scatter(
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)
     body, captured = combining
-    attrs = {**numbers, "unique": unique, "count": len(xs), "body": body}
-    return r.builder.multi("scatter", (*xs, at, *updates, *captured), r.location(), **attrs)
+    return r.emit_all("scatter", (*xs, at, *updates, *captured), **numbers, unique=unique, count=len(xs), body=body)
 
 
 def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
@@ -231,16 +235,6 @@ def _scatter_fits(r: Reader, numbers: Numbers, shape: Shape, indices: Shape, upd
     some = Dim.min(1, dim_product(batch))
     kept = [n for axis, n in enumerate(shape) if axis not in dropped]
     _fits(r, tuple(some * updates[a] for a in numbers["offset_dims"]), tuple(kept))
-
-
-def scalar_body(r: Reader, region: ir.Region, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
-    """A region over scalars of these dtypes, and the scalars from outside that it reads."""
-    inputs = [Value(dtype, (), None, i) for i, dtype in enumerate(dtypes)]
-    body, captured = r.region(region, inputs)
-    scalars = scalar_region(body)
-    if scalars is None:
-        r.unsupported("its body must compute on scalars, element by element")
-    return scalars, captured
 
 
 def _torch_index_select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:

@@ -13,12 +13,14 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.construction import Construction
+from hlo_disc.import_.handlers.arrays import Array, filled
 from hlo_disc.import_.handlers.config import config_of
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.shapes import Operand, Symbolic
+from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import flag, ints, text
 from hlo_disc.mlir import ir, stablehlo
 
@@ -91,18 +93,15 @@ def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:
     rows, columns = matrix.shape[-2:]
     if all(r.facts.at_most(ONE, d) is Truth.YES for d in (rows, columns)):
         return factor
-    size = r.data(Symbolic(np.dtype(np.int64), (), (Dim.min(rows, columns),)))
-    empty = r.emit("compare", (size, r.constant(np.zeros((), np.int64))), direction="EQ")
-    diagonal = r.emit("compare", _indices(r, factor), direction="EQ")
-    one, zero = (_filled(r, x, factor.dtype, factor.shape) for x in (1, 0))
-    spread = r.emit("broadcast", (empty,), shape=factor.shape, dims=())
-    return r.emit("select", (spread, r.emit("select", (diagonal, one, zero)), factor))
+    empty = filled(r, Dim.min(rows, columns), I64) == 0
+    x = Array(r, factor)
+    row, column = _indices(x)
+    return where(empty, where(row == column, x.like(1), 0), x).value
 
 
-def _indices(r: Construction, matrix: Value) -> list[Value]:
+def _indices(matrix: Array) -> tuple[Array, Array]:
     """The row and the column of every element."""
-    axes = (matrix.rank - 2, matrix.rank - 1)
-    return [r.emit("iota", shape=matrix.shape, dim=axis, dtype=np.dtype(np.int64)) for axis in axes]
+    return matrix.iota(-2, I64), matrix.iota(-1, I64)
 
 
 def call_library(
@@ -117,10 +116,10 @@ def call_library(
 ) -> list[Value]:
     """Emit a call. Operands and results are as the handler sees them; `orders` says how their axes lie in memory,
     outermost first."""
-    physical = [_transposed(r, x, order) for x, order in zip(operands, orders[0], strict=True)]
+    physical = [Array(r, x).transpose(order).value for x, order in zip(operands, orders[0], strict=True)]
     lying = [(t, tuple(shape[axis] for axis in order)) for (t, shape), order in zip(types, orders[1], strict=True)]
     made = _emit(r, target, config, physical, lying, orders, aliases, effect)
-    return [_transposed(r, x, _inverse(order)) for x, order in zip(made, orders[1], strict=True)]
+    return [Array(r, x).transpose(_inverse(order)).value for x, order in zip(made, orders[1], strict=True)]
 
 
 def _emit(
@@ -133,10 +132,9 @@ def _emit(
     aliases: tuple[tuple[int, int], ...],
     effect: bool,
 ) -> Sequence[Value]:
-    return r.builder.multi(
+    return r.emit_all(
         "custom_call",
         operands,
-        r.location(),
         target=target,
         config=config,
         sizes=tuple(d for _, shape in types for d in shape),
@@ -147,10 +145,6 @@ def _emit(
         aliases=aliases,
         effect=effect,
     )
-
-
-def _transposed(r: Construction, x: Value, perm: Order) -> Value:
-    return x if perm == tuple(range(x.rank)) else r.emit("transpose", (x,), perm=perm)
 
 
 def _inverse(perm: Order) -> Order:
@@ -228,13 +222,11 @@ def cholesky_of(r: Construction, given: Value, lower: bool) -> Value:
     config = config_bytes(uplo=b"U" if lower else b"L")
     own, outer = tuple(range(a.rank)), tuple(range(a.rank - 2))
     types = [(a.dtype, shape), (np.dtype(np.int32), tuple(batch))]
-    factor, info = call_library(r, lapack_name("potrf", a), config, [a], types, ((own,), (own, outer)), ((0, 0),))
-    inside = r.emit("compare", _indices(r, a), direction="GE" if lower else "LE")
-    zero, nan = (_filled(r, x, a.dtype, shape) for x in (0, np.nan))
-    triangle = r.emit("select", (inside, factor, zero))
-    fine = r.emit("compare", (info, _filled(r, 0, info.dtype, info.shape)), direction="EQ")
-    spread = r.emit("broadcast", (fine,), shape=shape, dims=outer)
-    return _narrowed(r, r.emit("select", (spread, triangle, nan)), given.dtype)
+    made = call_library(r, lapack_name("potrf", a), config, [a], types, ((own,), (own, outer)), ((0, 0),))
+    factor, info = (Array(r, x) for x in made)
+    row, column = _indices(factor)
+    triangle = where(row >= column if lower else row <= column, factor, 0)
+    return where((info == 0).broadcast(shape, outer), triangle, np.nan).cast(given.dtype).value
 
 
 def _triangular_solve(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
@@ -263,10 +255,10 @@ def triangular_solve_of(
         diag=b"U" if unit else b"N", side=b"R" if left else b"L", trans_x=trans, uplo=b"U" if lower else b"L"
     )
     turned = (*range(b.rank - 2), b.rank - 1, b.rank - 2)
-    views = [r.emit("transpose", (x,), perm=turned) for x in (a, b)]
+    views = [Array(r, x).transpose(turned).value for x in (a, b)]
     types = [(b.dtype, views[1].shape)]
     (x,) = call_library(r, lapack_name("trsm", b), config, views, types, ((turned, turned), (turned,)), ((1, 0),))
-    return _narrowed(r, r.emit("transpose", (x,), perm=turned), other.dtype)
+    return Array(r, x).transpose(turned).cast(other.dtype).value
 
 
 def config_bytes(**characters: bytes) -> Config:
@@ -286,15 +278,6 @@ def _widened(r: Construction, x: Value) -> Value:
     if dtype_class(x.dtype) != "float":
         r.unsupported(f"linear algebra needs floating-point or complex numbers, not {x.dtype}")
     return r.emit("convert", (x,), dtype=np.dtype(np.float32))
-
-
-def _narrowed(r: Construction, x: Value, dtype: np.dtype) -> Value:
-    return x if x.dtype == dtype else r.emit("convert", (x,), dtype=dtype)
-
-
-def _filled(r: Construction, number: float, dtype: np.dtype, shape: Shape) -> Value:
-    scalar = r.constant(np.asarray(number).astype(dtype))
-    return r.emit("broadcast", (scalar,), shape=shape, dims=()) if shape else scalar
 
 
 # --------------------------------------------------------------------------------------------------------- transforms
@@ -325,7 +308,7 @@ def _make_fft(r: Reader, x: Value, kind: str, length: Shape) -> Value:
     if kind == "RFFT" and not last.is_const:
         r.at_most(ONE, last, f"{kind} of length {{1}}: the length must be at least {{0}}")
     if kind == "IRFFT" and last is ZERO:  # JAX makes nothing of a single element, the specification only of none
-        return _filled(r, 0, part_dtype(x.dtype), (*x.shape[:-1], ZERO))
+        return filled(r, 0, part_dtype(x.dtype), (*x.shape[:-1], ZERO)).value
     taken = (*length[:-1], last // 2 + 1 if kind == "IRFFT" else last)
     for axis, (size, n) in enumerate(zip(x.shape[x.rank - axes :], taken, strict=True)):
         if r.facts.equal(size, n) is not Truth.YES:

@@ -15,8 +15,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.ops.expr import A, Array, PlainMaker, where
+from hlo_disc.dynamic_hlo.ops.expr import A, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hlo_disc.mlir import ir
 
 U32, U64, F32, F64 = map(np.dtype, (np.uint32, np.uint64, np.float32, np.float64))
+# Digits of a significand, which is all that a number in [0, 1) has.
+_DIGITS = {F64: 53, F32: 24, np.dtype(np.float16): 11, np.dtype(ml_dtypes.bfloat16): 8}
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -57,15 +60,10 @@ def generate(r: Reader, state: Value, shape: Shape, dtype: np.dtype, by_threefry
         r.unsupported(f"a generator's state must be 2 or 3 numbers of 64 bits, not {state}")
     if dtype_class(dtype) in ("bool", "complex"):
         r.unsupported(f"random bits of type {dtype} have no meaning")
-    words = [_real(r, r.element(state, i)) for i in range(state.shape[0].value)]
+    words = [Array(r, r.element(state, i)) for i in range(state.shape[0].value)]
     bits_of = _threefry_bits if by_threefry else philox_bits
     counter, bits = bits_of(r, words[0], words[1:], shape, 64 if bit_width(dtype) == 64 else 32)
-    rows = [r.emit("reshape", (x.value,), shape=(ONE,)) for x in (words[0], *counter)]
-    return r.emit("concatenate", rows, dim=0), _as(bits, dtype)
-
-
-def _real(r: Reader, x: Value) -> Array:
-    return Array(PlainMaker(r.builder, r.location()), x)
+    return joined([x.reshape((ONE,)) for x in (words[0], *counter)], 0).value, _as(bits, dtype)
 
 
 def _as(bits: Array, dtype: np.dtype) -> Value:
@@ -79,19 +77,6 @@ def _as(bits: Array, dtype: np.dtype) -> Value:
 # -------------------------------------------------------------------------------------------------- words and shapes
 
 
-def _spread(x: Array, shape: Shape) -> Array:
-    """A scalar as a value of `shape`."""
-    return x.emit("broadcast", shape=shape, dims=()) if shape else x
-
-
-def _scalar(x: Array, dim: Dim, dtype: np.dtype = U64) -> Array:
-    return x.of(x.r.emit("dim", expr=dim, dtype=dtype))
-
-
-def _iota(x: Array, shape: Shape, axis: int) -> Array:
-    return x.of(x.r.emit("iota", shape=shape, dim=axis, dtype=U64))
-
-
 def halves(x: A) -> tuple[A, A]:
     """The low and the high 32 bits."""
     return x.cast(U32), (x >> 32).cast(U32)
@@ -101,11 +86,11 @@ def whole(low: A, high: A) -> A:
     return low.cast(U64) | (high.cast(U64) << 32)
 
 
-def _position(x: Array, shape: Shape) -> Array:
+def _position(r: Reader, shape: Shape) -> Array:
     """The row-major number of each element."""
-    position = _spread(x.like(0), shape)
+    position = filled(r, 0, U64, shape)
     for axis, size in enumerate(shape):
-        position = position * _spread(_scalar(x, size), shape) + _iota(x, shape, axis)
+        position = position * size + iota(r, shape, axis, U64)
     return position
 
 
@@ -128,12 +113,12 @@ def _threefry_bits(
     r: Reader, key: Array, counter: Sequence[Array], shape: Shape, width: int
 ) -> tuple[list[Array], Array]:
     """The new counter and the bits. Two words of 32 bits come from one counter."""
-    keys = tuple(_spread(k, shape) for k in halves(key))
+    second = None
     if width == 64:
-        at, count, second = _position(key, shape), _scalar(key, dim_product(shape)), None
+        at, count = _position(r, shape), filled(r, dim_product(shape), U64)
     else:
-        at, count, second = _halved_positions(r, key, shape)
-    words = threefry(keys, halves(_spread(counter[0], shape) + at))  # type: ignore[arg-type]
+        at, count, second = _halved_positions(r, shape)
+    words = threefry(halves(key), halves(counter[0] + at))
     if width == 64:
         bits = whole(*words)
     else:
@@ -141,34 +126,33 @@ def _threefry_bits(
     return [counter[0] + count, *counter[1:]], bits
 
 
-def _halved_positions(r: Reader, like: Array, shape: Shape) -> tuple[Array, Array, Array | None]:
+def _halved_positions(r: Reader, shape: Shape) -> tuple[Array, Array, Array | None]:
     """Where an element is in `shape` with one axis halved, how many elements that has, and which half is meant.
 
     The axis is the first of even size, else the first of the largest. What only a call knows is chosen there.
     """
     if not shape:
-        return like.like(0), like.like(1), None
+        return filled(r, 0, U64), filled(r, 1, U64), None
     chosen = None
     for axis in reversed(range(len(shape))):
-        found = _halved_at(like, shape, axis)
-        chosen = found if chosen is None else _choose(r, like, shape, axis, found, chosen)
+        found = _halved_at(r, shape, axis)
+        chosen = found if chosen is None else _choose(r, shape, axis, found, chosen)
     assert chosen is not None
     return chosen
 
 
-def _halved_at(like: Array, shape: Shape, axis: int) -> tuple[Array, Array, Array]:
+def _halved_at(r: Reader, shape: Shape, axis: int) -> tuple[Array, Array, Array]:
     half = (*shape[:axis], (shape[axis] + 1) // 2, *shape[axis + 1 :])
-    position = _spread(like.like(0), shape)
+    position = filled(r, 0, U64, shape)
     for a, size in enumerate(half):
-        index = _iota(like, shape, a)
-        index = index >> 1 if a == axis else index
-        position = position * _spread(_scalar(like, size), shape) + index
-    odd = (_iota(like, shape, axis) & 1) == 1
-    return position, _scalar(like, dim_product(half)), odd
+        index = iota(r, shape, a, U64)
+        position = position * size + (index >> 1 if a == axis else index)
+    odd = (iota(r, shape, axis, U64) & 1) == 1
+    return position, filled(r, dim_product(half), U64), odd
 
 
 def _choose(
-    r: Reader, like: Array, shape: Shape, axis: int, found: tuple[Array, Array, Array], rest: tuple[Array, Array, Array]
+    r: Reader, shape: Shape, axis: int, found: tuple[Array, Array, Array], rest: tuple[Array, Array, Array]
 ) -> tuple[Array, Array, Array]:
     """`found` if `axis` is even, or all axes are odd and it is the largest; `rest` is the choice of later axes."""
     odd = [size % 2 for size in shape]
@@ -180,9 +164,9 @@ def _choose(
     takes = r.facts.canonical(ONE - odd[axis] * (ONE - (ONE - later_even) * largest))
     if takes.is_const:
         return found if takes.value else rest
-    condition = _scalar(like, takes) == 1
-    each = _spread(condition, shape)
-    return where(each, found[0], rest[0]), where(condition, found[1], rest[1]), where(each, found[2], rest[2])
+    condition = filled(r, takes, U64) == 1
+    position, count, second = (where(condition, one, other) for one, other in zip(found, rest, strict=True))
+    return position, count, second
 
 
 # ------------------------------------------------------------------------------------------------------------ Philox
@@ -206,20 +190,14 @@ def philox_bits(r: Reader, key: Array, counter: Sequence[Array], shape: Shape, w
     count = dim_product(shape)
     each = 128 // width
     blocks = (count + (each - 1)) // each
-    line = (blocks,)
-    start = _spread(low, line)
-    at = start + _iota(key, line, 0)
-    carried = where(at < start, _spread(high + 1, line), _spread(high, line))
-    words = philox(tuple(_spread(k, line) for k in halves(key)), (*halves(at), *halves(carried)))  # type: ignore[arg-type]
+    at = low + iota(r, (blocks,), 0, U64)
+    carried = where(at < low, high + 1, high)
+    words = philox(halves(key), (*halves(at), *halves(carried)))
     parts = words if width == 32 else (whole(*words[:2]), whole(*words[2:]))
-    columns = [r.emit("reshape", (part.value,), shape=(blocks, ONE)) for part in parts]
-    flat = r.emit("reshape", (r.emit("concatenate", columns, dim=1),), shape=(blocks * each,))
-    if flat.shape[0] is not count:
-        flat = r.emit("slice", (flat,), start=(ZERO,), limit=(count,), stride=(1,))
-    bits = r.emit("reshape", (flat,), shape=shape)
-    new_low = low + _scalar(key, blocks)
+    bits = joined([part.expand(1) for part in parts], 1).reshape((blocks * each,)).slice(0, 0, count).reshape(shape)
+    new_low = low + blocks
     new = [new_low, where(new_low < low, high + 1, high)][: len(counter)]
-    return new, _real(r, bits)
+    return new, bits
 
 
 # ----------------------------------------------------------------------------------------------------- distributions
@@ -227,46 +205,43 @@ def philox_bits(r: Reader, key: Array, counter: Sequence[Array], shape: Shape, w
 
 def _rng(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """StableHLO says nothing of the bits: they are those of Threefry, a key for every op of the module."""
-    a, b = (_real(r, r.data(x)) for x in operands[:2])
+    a, b = (array(r, x) for x in operands[:2])
     shape = r.sizes(operands[2])
-    seed = _real(r, r.constant(np.array(_SEED + len(r.builder.ops), U64)))
-    words = threefry(tuple(_spread(k, shape) for k in halves(seed)), halves(_position(seed, shape)))  # type: ignore[arg-type]
+    words = threefry(halves(filled(r, _SEED + len(r.builder.ops), U64)), halves(_position(r, shape)))
     uniform = "NORMAL" not in str(op.attributes["rng_distribution"])
-    return (_uniform if uniform else _normal)(words, a, b, shape).value
+    return (_uniform if uniform else _normal)(words, a, b).value
 
 
-def _unit(bits: Array, dtype: np.dtype) -> Array:
+def unit(words: tuple[Array, Array], dtype: np.dtype) -> Array:
     """Numbers in [0, 1): as many leading bits as the significand has."""
-    width, digits = (64, 53) if dtype == F64 else (32, 24)
-    return (bits >> width - digits).cast(dtype) * 2.0**-digits
+    bits, width = (whole(*words), 64) if dtype == F64 else (words[0], 32)
+    return (bits >> (width - _DIGITS[dtype])).cast(dtype) * 2.0 ** -_DIGITS[dtype]
 
 
-def _uniform(words: tuple[Array, Array], low: Array, high: Array, shape: Shape) -> Array:
+def normal_pair(words: tuple[Array, Array], dtype: np.dtype) -> list[Array]:
+    """Two normal numbers, by the method of Box and Muller."""
+    first, second = unit(words, dtype), unit((words[1], words[0]), dtype)
+    radius, angle = ((1 - first).log() * -2.0).sqrt(), second * (2 * math.pi)
+    return [radius * angle.op(name) for name in ("cosine", "sine")]
+
+
+def _uniform(words: tuple[Array, Array], low: Array, high: Array) -> Array:
     """Between two scalars, the second excluded."""
     dtype = low.dtype
     if dtype == BOOL:
         return (words[0] & 1) == 1
     if is_integer(dtype):
         span = (high - low).cast(np.dtype(np.int64)).op("bitcast_convert", dtype=U64)
-        offset = whole(*words).op("remainder", _spread(span & ((1 << bit_width(dtype)) - 1), shape))
-        return offset.cast(dtype) + _spread(low, shape)
+        offset = whole(*words).op("remainder", span & ((1 << bit_width(dtype)) - 1))
+        return offset.cast(dtype) + low
     wide = F64 if dtype == F64 else F32
-    unit = _unit(whole(*words) if wide == F64 else words[0], wide)
-    low, high = (x.cast(wide) for x in (low, high))
-    found = _spread(low, shape) + unit * _spread(high - low, shape)
-    return found.cast(dtype)
+    low, high = low.cast(wide), high.cast(wide)
+    return (low + unit(words, wide) * (high - low)).cast(dtype)
 
 
-def _normal(words: tuple[Array, Array], mean: Array, deviation: Array, shape: Shape) -> Array:
-    """By the method of Box and Muller."""
-    dtype = mean.dtype
-    wide = F64 if dtype == F64 else F32
-    pair = (whole(*words), whole(*reversed(words))) if wide == F64 else words
-    first, second = (_unit(bits, wide) for bits in pair)
-    unit = (-2 * (1 - first).log()).sqrt() * (second * (2 * math.pi)).op("cosine")
-    mean, deviation = (x.cast(wide) for x in (mean, deviation))
-    found = unit * _spread(deviation, shape) + _spread(mean, shape)
-    return found.cast(dtype)
+def _normal(words: tuple[Array, Array], mean: Array, deviation: Array) -> Array:
+    wide = F64 if mean.dtype == F64 else F32
+    return (normal_pair(words, wide)[0] * deviation.cast(wide) + mean.cast(wide)).cast(mean.dtype)
 
 
 HANDLERS: dict[str, Handler] = {

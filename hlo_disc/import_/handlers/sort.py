@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.handlers.gather import scalar_body
+from hlo_disc.import_.handlers.reductions.reduce import scalar_body
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_slice
 from hlo_disc.import_.sizes.shapes import Operand
@@ -38,8 +38,7 @@ def make_sort(
 ) -> Sequence[Value]:
     """Operands sorted along an axis by a region, and what it captures."""
     r.same_shape(xs)
-    attrs = {"dim": dim, "stable": stable, "count": len(xs), "body": body}
-    return r.builder.multi("sort", (*xs, *captured), r.location(), **attrs)
+    return r.emit_all("sort", (*xs, *captured), dim=dim, stable=stable, count=len(xs), body=body)
 
 
 def first_operand_order(r: Construction, xs: Sequence[Value], descending: bool = False) -> Region:
@@ -86,8 +85,8 @@ def _approx_top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence
     xs = [r.data(x) for x in operands[:count]]
     dim = integer(config["reduction_dim"])
     (name,) = ir.ArrayAttr(op.attributes["called_computations"])
-    inputs = [Value(x.dtype, (), None, i) for i, x in enumerate(x for x in xs for _ in range(2))]
-    body, captured = r.region(r.functions[ir.FlatSymbolRefAttr(name).value].regions[0], inputs)
+    region = r.functions[ir.FlatSymbolRefAttr(name).value].regions[0]
+    body, captured = scalar_body(r, region, [x.dtype for x in xs for _ in range(2)])
     if "indices_of_shape_operands" in op.attributes:
         k = r.sizes(operands[r.attr(op, "indices_of_shape_operands", ints)[0]])[dim]
     else:

@@ -32,10 +32,6 @@ def _iota(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return _make_iota(r, op, r.result_type(op)[0], r.policy.created(r, op, r.static_sizes(op)))
 
 
-def _dynamic_iota(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    return _make_iota(r, op, r.result_type(op)[0], r.sizes(operands[0]))
-
-
 def _make_iota(r: Reader, op: ir.OpView, dtype: np.dtype, shape: Shape) -> Value:
     return r.emit("iota", shape=shape, dim=r.attr(op, "iota_dimension", integer), dtype=dtype)
 
@@ -90,10 +86,6 @@ def _broadcast_shape(r: Construction, x: Value, shape: Shape, dims: tuple[int, .
 def _reshape(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     return make_reshape(r, x, r.policy.reshape(r, op, x, r.static_sizes(op)))
-
-
-def _dynamic_reshape(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    return make_reshape(r, r.data(operands[0]), r.sizes(operands[1]))
 
 
 def make_reshape(r: Construction, x: Value, shape: Shape) -> Value:
@@ -158,10 +150,6 @@ def _pad(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_pad(r, operands, *(tuple(map(Dim.const, r.attr(op, name, ints))) for name in names))
 
 
-def _dynamic_pad(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    return make_pad(r, operands, *map(r.dims, operands[2:]))
-
-
 def make_pad(r: Reader, operands: list[Operand], low: Shape, high: Shape, interior: Shape) -> Value:
     x, value = r.data(operands[0]), r.data(operands[1])
     if all(d is ZERO for d in low + high + interior):
@@ -177,17 +165,17 @@ def make_pad(r: Reader, operands: list[Operand], low: Shape, high: Shape, interi
 HANDLERS: dict[str, Handler] = {
     "stablehlo.constant": _constant,
     "stablehlo.iota": _iota,
-    "stablehlo.dynamic_iota": _dynamic_iota,
+    "stablehlo.dynamic_iota": lambda r, op, operands: _make_iota(r, op, r.result_type(op)[0], r.sizes(operands[0])),
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,
     "stablehlo.dynamic_broadcast_in_dim": _dynamic_broadcast_in_dim,
     "stablehlo.broadcast": _broadcast_prefix,
     "stablehlo.reshape": _reshape,
-    "stablehlo.dynamic_reshape": _dynamic_reshape,
+    "stablehlo.dynamic_reshape": lambda r, op, operands: make_reshape(r, r.data(operands[0]), r.sizes(operands[1])),
     "stablehlo.transpose": _transpose,
     "stablehlo.reverse": _reverse,
     "stablehlo.slice": _slice,
     "stablehlo.set_dimension_size": _set_dimension_size,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.pad": _pad,
-    "stablehlo.dynamic_pad": _dynamic_pad,
+    "stablehlo.dynamic_pad": lambda r, op, operands: make_pad(r, operands, *map(r.dims, operands[2:])),
 }

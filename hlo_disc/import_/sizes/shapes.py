@@ -226,20 +226,12 @@ def _bits(number: Callable[[int, int], int], conjunction: bool) -> Callable[...,
     return function
 
 
-def _not(s: Elements, a: Element) -> Element:
-    return -a - 1 if isinstance(a, Dim) else s.negate(a)
-
-
 def _shift_left(s: Elements, a: Dim, b: Dim) -> Element | None:
     return a * (1 << b.value) if b.is_const and 0 <= b.value < 31 else None
 
 
 def _shift_right(s: Elements, a: Dim, b: Dim) -> Element | None:
     return a // (1 << b.value) if b.is_const and 0 <= b.value < 31 and s.nonnegative(a) else None
-
-
-def _clamp(s: Elements, low: Dim, x: Dim, high: Dim) -> Element:
-    return s.minimum(s.maximum(x, low), high)
 
 
 def _constant(
@@ -284,10 +276,6 @@ def _convert(ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: 
     if x.dtype.kind == "b":
         return tuple(ev.scalar.number(e) for e in x.elements)
     return tuple(ev.scalar.compare("!=", e, ZERO) for e in x.elements)
-
-
-def _reshape(ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> tuple[Element, ...]:
-    return operands[0].elements
 
 
 def _picked(x: Symbolic, index: np.ndarray) -> tuple[Element, ...]:
@@ -396,17 +384,17 @@ RULES: dict[str, Rule] = {
     "stablehlo.negate": _elementwise(_numbers(lambda s, a: -a)),
     "stablehlo.abs": _elementwise(_numbers(Elements.absolute)),
     "stablehlo.sign": _elementwise(_numbers(Elements.sign)),
-    "stablehlo.clamp": _elementwise(_numbers(_clamp)),
+    "stablehlo.clamp": _elementwise(_numbers(lambda s, low, x, high: s.minimum(s.maximum(x, low), high))),
     "stablehlo.shift_left": _elementwise(_numbers(_shift_left)),
     "stablehlo.shift_right_arithmetic": _elementwise(_numbers(_shift_right)),
     "stablehlo.shift_right_logical": _elementwise(_numbers(_shift_right)),
     "stablehlo.and": _elementwise(_bits(lambda a, b: a & b, True)),
     "stablehlo.or": _elementwise(_bits(lambda a, b: a | b, False)),
-    "stablehlo.not": _elementwise(_not),
+    "stablehlo.not": _elementwise(lambda s, a: -a - 1 if isinstance(a, Dim) else s.negate(a)),
     "stablehlo.compare": _compare,
     "stablehlo.select": _elementwise(Elements.select),
     "stablehlo.convert": _convert,
-    "stablehlo.reshape": _reshape,
+    "stablehlo.reshape": lambda ev, op, operands, sizes: operands[0].elements,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.slice": _slice,
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,

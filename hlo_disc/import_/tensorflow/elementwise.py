@@ -21,7 +21,7 @@ from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.elements import Element, Elements
 from hlo_disc.import_.sizes.shapes import Bundle, Operand, Token
-from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
+from hlo_disc.import_.tensorflow.folding import Fold, by_element, folding, numbers
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 from hlo_disc.mlir import ir
 
@@ -118,27 +118,8 @@ def xlog(function: Formula) -> Formula:
     return apply
 
 
-def softplus(x: Array) -> Array:
-    return x.maximum(0) + (-abs(x)).exp().op("log_plus_one")
-
-
-def elu(x: Array) -> Array:
-    return where(x > 0, x, x.minimum(0).op("exponential_minus_one"))
-
-
-SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
-
-
-def selu(x: Array) -> Array:
-    return where(x > 0, x * SELU_SCALE, x.minimum(0).op("exponential_minus_one") * (SELU_SCALE * SELU_ALPHA))
-
-
-def relu6(x: Array) -> Array:
-    return x.maximum(0).minimum(6)
-
-
-def angle(x: Array) -> Array:
-    return x.emit("imag").op("atan2", x.emit("real"))
+SELU_SCALE = 1.0507009873554805
+SELU_LEAST = SELU_SCALE * 1.6732632423543772
 
 
 def on_cuts(name: str, part: str, reflected: Callable[[Array], Array]) -> Formula:
@@ -222,15 +203,6 @@ def _bitcast(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return r.emit("bitcast_convert", (x,), dtype=dtype)
 
 
-def _complex(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    x, y = together([array(r, o) for o in operands])
-    return x.emit("complex", y).value
-
-
-def _clip(x: Array, low: Array, high: Array) -> Array:
-    return x.minimum(high).maximum(low)
-
-
 def _truth_of(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Test whether a scalar is not 0, or whether a tensor has any elements."""
     x = array(r, operands[0])
@@ -267,22 +239,14 @@ def _all_of(name: str) -> Handler:
     return handler
 
 
-def erf_inv(x: Array) -> Array:
-    return chlo("erf_inv")(x)
-
-
-def ndtri(x: Array) -> Array:
-    return erf_inv(2 * x - 1) * math.sqrt(2)
-
-
 # Names of ops, and what they are of DHLO's.
 _PLAIN = {
     "Abs": "abs", "AddV2": "add", "Atan2": "atan2", "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
-    "Ceil": "ceil", "Cos": "cosine", "Erf": "erf", "Erfc": "erfc", "Exp": "exponential",
-    "Expm1": "exponential_minus_one", "Floor": "floor", "IsFinite": "is_finite", "LeftShift": "shift_left",
-    "Log": "log", "Log1p": "log_plus_one", "LogicalAnd": "and", "LogicalNot": "not", "LogicalOr": "or",
-    "Maximum": "maximum", "Minimum": "minimum", "Mod": "remainder", "Mul": "multiply", "Neg": "negate",
-    "NextAfter": "next_after", "Pow": "power", "RealDiv": "divide",
+    "Ceil": "ceil", "Complex": "complex", "Cos": "cosine", "Erf": "erf", "Erfc": "erfc", "Exp": "exponential",
+    "Expm1": "exponential_minus_one", "Floor": "floor", "Imag": "imag", "IsFinite": "is_finite",
+    "LeftShift": "shift_left", "Log": "log", "Log1p": "log_plus_one", "LogicalAnd": "and", "LogicalNot": "not",
+    "LogicalOr": "or", "Maximum": "maximum", "Minimum": "minimum", "Mod": "remainder", "Mul": "multiply",
+    "Neg": "negate", "NextAfter": "next_after", "Pow": "power", "Real": "real", "RealDiv": "divide",
     "Rint": "round_nearest_even", "Round": "round_nearest_even", "Rsqrt": "rsqrt", "Sigmoid": "logistic",
     "Sin": "sine", "Sqrt": "sqrt", "Sub": "subtract", "Tan": "tan", "Tanh": "tanh", "TruncateDiv": "divide",
     "TruncateMod": "remainder", "Div": "divide", "Add": "add", "ComplexAbs": "abs",
@@ -300,17 +264,16 @@ _FORMULAS: dict[str, Formula] = {
     **{name: chlo(op) for name, op in _CHLO.items()},
     "Acos": on_cuts("acos", "imag", Array.conj),
     "Acosh": on_cuts("acosh", "imag", Array.conj),
-    "Angle": angle,
+    "Angle": lambda x: x.emit("imag").op("atan2", x.emit("real")),
     "Asin": on_cuts("asin", "imag", Array.conj),
     "Asinh": on_cuts("asinh", "real", lambda x: -x.conj()),
-    "ClipByValue": _clip,
+    "ClipByValue": lambda x, low, high: x.minimum(high).maximum(low),
     "Conj": Array.conj,
     "DivNoNan": no_nan(lambda x, y: x / y),
-    "Elu": elu,
+    "Elu": lambda x: where(x > 0, x, x.minimum(0).op("exponential_minus_one")),
     "EluGrad": lambda dy, y: where(y < 0, dy * (y + 1), dy),
     "FloorDiv": _floor_quotient,
     "FloorMod": floor_remainder,
-    "Imag": lambda x: x.emit("imag"),
     "Inv": lambda x: 1 / x,
     "InvGrad": lambda y, dy: -dy * y * y,
     "Invert": operator.invert,
@@ -318,22 +281,21 @@ _FORMULAS: dict[str, Formula] = {
     "IsNan": lambda x: x != x,
     "L2Loss": lambda x: (x * x).sum(range(x.rank)) / 2,
     "MulNoNan": lambda x, y: where(y == 0, 0, x * y),
-    "Ndtri": ndtri,
+    "Ndtri": lambda x: chlo("erf_inv")(2 * x - 1) * math.sqrt(2),
     "PopulationCount": lambda x: x.op("popcnt").cast(np.uint8),
-    "Real": lambda x: x.emit("real"),
     "Reciprocal": lambda x: 1 / x,
     "ReciprocalGrad": lambda y, dy: -dy * y * y,
     "Relu": lambda x: x.maximum(0),
-    "Relu6": relu6,
+    "Relu6": lambda x: x.maximum(0).minimum(6),
     "Relu6Grad": lambda dy, x: where((x > 0) & (x < 6), dy, 0),
     "ReluGrad": lambda dy, x: where(x > 0, dy, 0),
     "RightShift": operator.rshift,
     "RsqrtGrad": lambda y, dy: dy * y * y * y * -0.5,
-    "Selu": selu,
-    "SeluGrad": lambda dy, y: where(y < 0, dy * (y + SELU_SCALE * SELU_ALPHA), dy * SELU_SCALE),
+    "Selu": lambda x: where(x > 0, x * SELU_SCALE, x.minimum(0).op("exponential_minus_one") * SELU_LEAST),
+    "SeluGrad": lambda dy, y: where(y < 0, dy * (y + SELU_LEAST), dy * SELU_SCALE),
     "SigmoidGrad": lambda y, dy: dy * y * (1 - y),
     "Sign": sign,
-    "Softplus": softplus,
+    "Softplus": lambda x: x.maximum(0) + (-abs(x)).exp().op("log_plus_one"),
     "SoftplusGrad": lambda dy, x: dy * x.op("logistic"),
     "Softsign": lambda x: x / (abs(x) + 1),
     "SoftsignGrad": lambda dy, x: dy / ((abs(x) + 1) * (abs(x) + 1)),
@@ -347,20 +309,15 @@ _FORMULAS: dict[str, Formula] = {
 }
 
 
-def _truth(conjunction: bool) -> Callable[..., Element]:
-    return lambda s, a, b: s.all((a, b)) if conjunction else s.any((a, b))
+def _divided(operation: Callable[[Dim, Dim], Dim]) -> Fold:
+    """A quotient or a remainder of sizes; none where the divisor may be 0."""
 
+    def apply(s: Elements, a: Dim, b: Dim) -> Element | None:
+        if b.is_const:
+            return operation(a, b) if b.value else None
+        return operation(a, s.maximum(b, Dim.const(1))) if s.nonnegative(b) else None
 
-def _floor_div(s: Elements, a: Dim, b: Dim) -> Element | None:
-    if b.is_const:
-        return a // b if b.value else None
-    return a // s.maximum(b, Dim.const(1)) if s.nonnegative(b) else None
-
-
-def _floor_mod(s: Elements, a: Dim, b: Dim) -> Element | None:
-    if b.is_const:
-        return a % b if b.value else None
-    return a % s.maximum(b, Dim.const(1)) if s.nonnegative(b) else None
+    return numbers(apply, 2)
 
 
 _FOLDS = {
@@ -372,14 +329,14 @@ _FOLDS = {
     "Abs": numbers(Elements.absolute, 1),
     "Sign": numbers(Elements.sign, 1),
     "Square": numbers(lambda s, a: a * a, 1),
-    "FloorDiv": numbers(_floor_div, 2),
-    "FloorMod": numbers(_floor_mod, 2),
+    "FloorDiv": _divided(operator.floordiv),
+    "FloorMod": _divided(operator.mod),
     "TruncateDiv": numbers(Elements.divide, 2),
     "TruncateMod": numbers(Elements.remainder, 2),
     "Maximum": numbers(Elements.maximum, 2),
     "Minimum": numbers(Elements.minimum, 2),
-    "LogicalAnd": by_element(_truth(True), 2),
-    "LogicalOr": by_element(_truth(False), 2),
+    "LogicalAnd": by_element(lambda s, a, b: s.all((a, b)), 2),
+    "LogicalOr": by_element(lambda s, a, b: s.any((a, b)), 2),
     "LogicalNot": by_element(lambda s, a: s.negate(a), 1),
     **{
         name: by_element(functools.partial(lambda relation, s, a, b: s.compare(relation, a, b), DIRECTIONS[d]), 2)
@@ -395,7 +352,6 @@ HANDLERS: dict[str, Handler] = {
     "ApproximateEqual": approximately,
     "Bitcast": _bitcast,
     "Cast": folding(_cast_element, _cast),
-    "Complex": _complex,
     "LeakyRelu": _leaky,
     "LeakyReluGrad": _leaky_grad,
     "OnesLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(1), object), _like(1)),

@@ -99,7 +99,7 @@ def by_element(function: Callable[..., Element | None], count: int) -> Fold:
     def fold(r: Reader, op: Node, *arrays: np.ndarray) -> np.ndarray | None:
         scalar = r.evaluator.scalar
         made = np.frompyfunc(lambda *args: function(scalar, *args), count, 1)(*arrays)
-        return _objects(made)
+        return objects(made)
 
     return fold
 
@@ -113,7 +113,8 @@ def numbers(function: Callable[..., Element | None], count: int) -> Fold:
     return by_element(checked, count)
 
 
-def _objects(made: object) -> np.ndarray:
+def objects(made: object) -> np.ndarray:
+    """An array of elements: numpy returns what would have no axes as an element."""
     if isinstance(made, np.ndarray):
         return made
     scalar = np.empty((), object)

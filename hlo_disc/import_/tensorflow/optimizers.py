@@ -36,10 +36,6 @@ def _proximal(x: Array, rate: Array, l1: Array, l2: Array) -> Array:
     return _sign(x) * (abs(x) - rate * l1).maximum(0) / (1 + l2 * rate)
 
 
-def _descent(op: Node, x: Array, rate: Array, g: Array) -> Sequence[Array]:
-    return [x - g * rate]
-
-
 def _momentum(op: Node, x: Array, kept: Array, rate: Array, g: Array, momentum: Array) -> Sequence[Array]:
     kept = kept * momentum + g
     step = g * rate + kept * momentum * rate if op.attributes["use_nesterov"] else kept * rate
@@ -182,7 +178,7 @@ _RULES: dict[str, Rule] = {
     "CenteredRMSProp": _centered_rms,
     "Ftrl": _ftrl,
     "FtrlV2": _ftrl,
-    "GradientDescent": _descent,
+    "GradientDescent": lambda op, x, rate, g: [x - g * rate],
     "KerasMomentum": _keras_momentum,
     "Momentum": _momentum,
     "PowerSign": _sign_step(lambda base, decay, signs: (base * decay * signs).exp()),

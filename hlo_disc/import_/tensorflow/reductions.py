@@ -10,7 +10,6 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
@@ -36,18 +35,29 @@ def _axes(r: Reader, x: Array, axes: Operand) -> list[int]:
     return sorted({a % x.rank for a in ints(r, axes, "the axes")}) if x.rank else []
 
 
-def _reduce(kind: str) -> Handler:
+def _over_axes(formula: Callable[[Array, list[int], bool], Array]) -> Handler:
+    """A formula of an operand and axes, which may be kept, of size 1."""
+
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
-        if isinstance(operands[1], BroadcastAxes):
-            made = Reduced(x)
-            if not op.attributes.get("keep_dims", False):
-                return made
-            own = r.tensor_shape(operands[1].own)
-            return made.shaped(r, own).reshape((*[ONE] * (x.rank - len(own)), *own)).value
-        return _in_f32(
-            x, lambda y: y.reduce(kind, _axes(r, x, operands[1]), op.attributes.get("keep_dims", False))
-        ).value
+        axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
+        return _in_f32(x, lambda y: formula(y, axes, keep)).value
+
+    return handler
+
+
+def _reduce(kind: str) -> Handler:
+    plain = _over_axes(lambda x, axes, keep: x.reduce(kind, axes, keep))
+
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
+        if not isinstance(operands[1], BroadcastAxes):
+            return plain(r, op, operands)
+        x = array(r, operands[0])
+        made = Reduced(x)
+        if not op.attributes.get("keep_dims", False):
+            return made
+        own = r.tensor_shape(operands[1].own)
+        return made.shaped(r, own).reshape((*[ONE] * (x.rank - len(own)), *own)).value
 
     return handler
 
@@ -55,18 +65,6 @@ def _reduce(kind: str) -> Handler:
 def _in_f32(x: Array, function: Callable[[Array], Array]) -> Array:
     narrow = x.dtype.itemsize < _NARROW and x.dtype.kind not in "iubc"
     return function(x.cast(np.float32)).cast(x.dtype) if narrow else function(x)
-
-
-def _mean(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
-    return _in_f32(x, lambda y: y.mean(axes, keep)).value
-
-
-def _euclidean(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
-    return _in_f32(x, lambda y: (y * y.conj()).sum(axes, keep).sqrt()).value
 
 
 def _fold(number: Callable[..., Element | None]) -> Fold:
@@ -176,7 +174,7 @@ def _bincount(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if rows:
         at = joined([x.iota(0, I64).reshape(flat).expand(1), at], 1)
     shape = (x.shape[0], size) if rows else (size,)
-    made = filled(r, 0, dtype, shape).scatter(at, each, len(shape), monoid_region("max" if binary else "add", dtype))
+    made = filled(r, 0, dtype, shape).scatter(at, each, len(shape), "max" if binary else "add")
     return made.value
 
 
@@ -215,10 +213,10 @@ HANDLERS: dict[str, Handler] = {
     "Cumsum": _cumulative("add"),
     "CumulativeLogsumexp": _log_cumsum,
     "DenseBincount": _bincount,
-    "EuclideanNorm": _euclidean,
+    "EuclideanNorm": _over_axes(lambda x, axes, keep: (x * x.conj()).sum(axes, keep).sqrt()),
     "InTopKV2": _in_top_k,
     "Max": folding(_fold(Elements.maximum), _reduce("max")),
-    "Mean": _mean,
+    "Mean": _over_axes(Array.mean),
     "Min": folding(_fold(Elements.minimum), _reduce("min")),
     "Prod": folding(_fold(lambda s, a, b: a * b), _reduce("mul")),
     "Sum": folding(_fold(lambda s, a, b: a + b), _reduce("add")),

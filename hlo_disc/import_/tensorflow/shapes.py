@@ -111,10 +111,6 @@ def _reshape(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return array(r, x).reshape(shape).value
 
 
-def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return operands[0]
-
-
 def _expand(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     return x.expand(axis_of(r, operands[1], x.rank + 1)).value
@@ -230,10 +226,6 @@ def _pack(r: Reader, op: Node, operands: list[Operand]) -> Result:
     xs = [array(r, x) for x in operands]
     axis = op.attributes.get("axis", 0) % (xs[0].rank + 1)
     return joined([x.expand(axis) for x in xs], axis).value
-
-
-def _pack_sizes(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray:
-    return np.stack(xs, op.attributes.get("axis", 0))
 
 
 def _unpack(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -384,8 +376,7 @@ def _invert_permutation(r: Reader, op: Node, operands: list[Operand]) -> Result:
         perm = ints(r, operands[0], "the permutation")
         return sizes_operand(r, [Dim.const(perm.index(i)) for i in range(len(perm))], x.dtype)
     order = make_region(r.facts, [(x.dtype, ())] * 4, lambda b, v: [b.op("compare", v[:2], direction="LT")])
-    attrs = {"dim": 0, "stable": False, "count": 2, "body": order}
-    return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), **attrs)[1]
+    return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), dim=0, stable=False, count=2, body=order)[1]
 
 
 def _broadcast_args(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -419,10 +410,6 @@ def _ensure(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return operands[0]
 
 
-def _empty(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return filled(r, 0, result_dtype(op), r.sizes(operands[0])).value
-
-
 HANDLERS: dict[str, Handler] = {
     "BroadcastArgs": _broadcast_args,
     "BroadcastGradientArgs": _broadcast_axes,
@@ -433,7 +420,7 @@ HANDLERS: dict[str, Handler] = {
     "ConjugateTranspose": _transpose,
     "Const": _const,
     "Diag": _diag,
-    "Empty": _empty,
+    "Empty": lambda r, op, operands: filled(r, 0, result_dtype(op), r.sizes(operands[0])).value,
     "EnsureShape": _ensure,
     "ExpandDims": folding(_expand_sizes, _expand),
     "Fill": _fill,
@@ -442,10 +429,10 @@ HANDLERS: dict[str, Handler] = {
     "ListDiff": _list_diff,
     "MirrorPad": _mirror_pad,
     "MirrorPadGrad": _mirror_pad_grad,
-    "Pack": folding(_pack_sizes, _pack),
+    "Pack": folding(lambda r, op, *xs: np.stack(xs, op.attributes.get("axis", 0)), _pack),
     "Pad": folding(_pad_sizes, _pad),
     "PadV2": folding(_pad_sizes, _pad),
-    "PlaceholderWithDefault": _as_it_is,
+    "PlaceholderWithDefault": lambda r, op, operands: operands[0],
     "Range": _range,
     "Rank": _rank,
     "Reshape": _reshape,

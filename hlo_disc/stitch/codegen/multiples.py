@@ -50,14 +50,10 @@ class Multiples:
         return math.gcd(self._of(start), self._of(step))
 
 
-def _capped(x: int, y: int) -> int:
-    return math.gcd(x, _MOST) * math.gcd(y, _MOST)
-
-
 _RULES: Mapping[str, Callable[..., int]] = {
     "arith.addi": math.gcd,
     "arith.subi": math.gcd,
-    "arith.muli": _capped,
+    "arith.muli": lambda x, y: math.gcd(x, _MOST) * math.gcd(y, _MOST),
     "arith.minsi": math.gcd,
     "arith.maxsi": math.gcd,
     "arith.remsi": math.gcd,

@@ -36,10 +36,6 @@ def _constant(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     return body.b.const(value.item(), body.b.register_type(value.dtype))
 
 
-def _iota(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    return body.from_index(index[op.attrs["dim"]], op.result.dtype)
-
-
 def _dim(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     return body.from_index(Index(body.sizes(op.attrs["expr"])), op.result.dtype)
 
@@ -149,7 +145,7 @@ def _gather(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
 # Sources, and views that read where data say or that read nothing in places.
 VIEWS: dict[str, Callable[[Body, Op, tuple[Index, ...]], Val]] = {
     "constant": _constant,
-    "iota": _iota,
+    "iota": lambda body, op, index: body.from_index(index[op.attrs["dim"]], op.result.dtype),
     "dim": _dim,
     "slice_padded": _slice_padded,
     "dynamic_slice": _dynamic_slice,

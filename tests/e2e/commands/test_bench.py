@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import hlo_disc
-from hlo_disc import cli, pipeline
+from hlo_disc import cli, pipeline, ral
 from hlo_disc.benchmark import peer
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.profile import limits
@@ -200,7 +200,7 @@ def test_what_is_not_counted_is_told():
 def test_figures_as_dicts_and_as_a_table():
     found = bench(layer, "f32[b, 64]", "f32[64, 32]", sizes={"b": (0, 33)})
     again = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert again["name"] == "layer" and again["machine"]["cores"] == limits.cores()
+    assert again["name"] == "layer" and again["machine"]["cores"] == ral.usable_cores()
     assert again["limits"]["fma_bf16"] == FIXED.fma_bf16
     assert again["rows"][1]["dims"] == {"b": 33} and again["rows"][1]["ours"]["median"] == found.rows[1].ours.median
     text = str(found)

@@ -13,10 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64
-from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.import_.aten.results import fake_of
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, emit_all
+from hlo_disc.import_.handlers.arrays import Array, emit_all, loop
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -92,17 +90,11 @@ def _scan(
         r.equal(x.shape[0], count, "the numbers of rows")
     made = [r.full(0, x.dtype, x.shape) for x in r.outs[len(state) :]]
 
-    def at(x: Array, i: Array) -> list[Array]:
-        return [i, *[r.scalar(0, I64)] * (x.rank - 1)]
-
     def step(*values: Array) -> list[Array]:
         i, carried, rows = values[0], values[1 : len(state) + 1], values[len(state) + 1 :]
-        taken = [x.emit("dynamic_slice", *at(x, i), sizes=(ONE, *x.shape[1:])) for x in lines]
+        taken = [x.window(0, i) for x in lines]
         results = _tensors(r, r.call(combine, [*carried, *(x.squeeze(0) for x in taken), *others]))
-        put = [
-            x.emit("dynamic_update_slice", y.expand(0), *at(x, i))
-            for x, y in zip(rows, results[len(state) :], strict=True)
-        ]
+        put = [x.put(0, i, y.expand(0)) for x, y in zip(rows, results[len(state) :], strict=True)]
         return _alike(r, values, [i + 1, *results[: len(state)], *put])
 
     zero = r.scalar(0, I64)

@@ -88,14 +88,6 @@ def _log10(r: AtenReader, x: Array) -> Array:
     return (wide.log() / math.log(10)).cast(x.dtype)
 
 
-def _exp2(r: AtenReader, x: Array) -> Array:
-    return r.full(2, x.dtype, x.shape).op("power", x)
-
-
-def _hypot(r: AtenReader, a: Array, b: Array) -> Array:
-    return abs(a.emit("complex", b))
-
-
 def _reduced(handler: Callable[..., Array]) -> Callable[..., Array]:
     """A reduction over these axes, none at all where there are none."""
 
@@ -140,10 +132,10 @@ ROWS: dict[str, Callable[..., Any]] = {
     "prims.shift_right_logical.default": elementwise(aten.op("shift_right_logical")),
     "prims.where.default": aten.ROWS["aten.where.self"],
     "prims.cbrt.default": elementwise(aten.op("cbrt"), KIND.INT_TO_FLOAT),
-    "prims.exp2.default": elementwise(_exp2, KIND.INT_TO_FLOAT),
+    "prims.exp2.default": elementwise(lambda r, x: r.full(2, x.dtype, x.shape).op("power", x), KIND.INT_TO_FLOAT),
     "prims.log2.default": elementwise(_log2, KIND.INT_TO_FLOAT),
     "prims.log10.default": elementwise(_log10, KIND.INT_TO_FLOAT),
-    "prims.hypot.default": elementwise(_hypot),
+    "prims.hypot.default": elementwise(lambda r, a, b: abs(a.emit("complex", b))),
     "prims.fmax.default": elementwise(_nan_is_missing("maximum")),
     "prims.fmin.default": elementwise(_nan_is_missing("minimum")),
     "prims.gcd.default": elementwise(by_jax(jnp.gcd)),

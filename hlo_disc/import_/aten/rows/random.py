@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
@@ -21,16 +20,13 @@ from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.formulas.windows import numbered
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
-from hlo_disc.import_.handlers.random import halves, threefry, whole
+from hlo_disc.import_.handlers.random import U64, halves, normal_pair, threefry, unit, whole
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
-U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 # Of complex numbers.
 _PARTS: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): F32, np.dtype(np.complex128): F64}
-# Digits of a significand, which is all that a number in [0, 1) has.
-_DIGITS = {F64: 53, F32: 24, np.dtype(np.float16): 11, np.dtype(ml_dtypes.bfloat16): 8}
 
 
 # Bits
@@ -51,20 +47,10 @@ def _words(r: AtenReader, shape: Shape) -> tuple[Array, Array]:
 # Distributions
 
 
-def _unit(words: tuple[Array, Array], dtype: np.dtype) -> Array:
-    """Numbers in [0, 1): as many leading bits as the significand has."""
-    bits, width = (whole(*words), 64) if dtype == F64 else (words[0], 32)
-    return (bits >> (width - _DIGITS[dtype])).cast(dtype) * 2.0 ** -_DIGITS[dtype]
-
-
 def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
-    """By the method of Box and Muller; the parts of a complex number have half of its variance."""
-    words = _words(r, shape)
+    """The parts of a complex number have half of its variance."""
     part = _PARTS.get(dtype, dtype)
-    wide = computed(part)
-    first, second = _unit(words, wide), _unit((words[1], words[0]), wide)
-    radius, angle = ((1 - first).log() * -2.0).sqrt(), second * (2 * math.pi)
-    made = [radius * angle.op(name) for name in ("cosine", "sine")]
+    made = normal_pair(_words(r, shape), computed(part))
     if part == dtype:
         return made[0].cast(dtype)
     re, im = (x * math.sqrt(0.5) for x in made)
@@ -74,20 +60,16 @@ def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
 def _rand(r: AtenReader, *_: object, **__: object) -> Array:
     dtype = r.out.dtype
     if dtype_class(dtype) != "complex":
-        return _unit(_words(r, r.out.shape), dtype)
+        return unit(_words(r, r.out.shape), dtype)
     part = F64 if dtype.itemsize == 16 else F32
-    re, im = (_unit(_words(r, r.out.shape), part) for _ in range(2))
+    re, im = (unit(_words(r, r.out.shape), part) for _ in range(2))
     return re.emit("complex", im)
 
 
 def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: object) -> Array:
     """From `low` to before `high`."""
-    unit = _rand(r)
-    return unit * (r.scalar(high, unit.dtype) - low) + low
-
-
-def _randn(r: AtenReader, *_: object, **__: object) -> Array:
-    return _normal(r, r.out.dtype, r.out.shape)
+    drawn = _rand(r)
+    return drawn * (r.scalar(high, drawn.dtype) - low) + low
 
 
 def _scaled_normal(r: AtenReader, _: object, mean: Operand = 0.0, std: Operand = 1.0, **__: object) -> Array:
@@ -103,15 +85,15 @@ def _integers(r: AtenReader, low: Operand, high: Operand) -> Array:
 
 
 def _bernoulli(r: AtenReader, x: Array, p: Operand = 0.5, **_: object) -> Array:
-    unit = _unit(_words(r, x.shape), F32)
+    drawn = unit(_words(r, x.shape), F32)
     chance = p.cast(F32) if isinstance(p, Array) else p
-    return (unit < chance).cast(r.out.dtype)
+    return (drawn < chance).cast(r.out.dtype)
 
 
 def _geometric(r: AtenReader, x: Array, p: float, **_: object) -> Array:
     """How often something of this chance has to be tried."""
-    unit = _unit(_words(r, x.shape), F64)
-    tries = (-unit).op("log_plus_one") / (math.log1p(-p) if p < 1 else -np.inf)
+    drawn = unit(_words(r, x.shape), F64)
+    tries = (-drawn).op("log_plus_one") / (math.log1p(-p) if p < 1 else -np.inf)
     return (tries.op("floor") + 1).cast(r.out.dtype)
 
 
@@ -119,7 +101,7 @@ def _dropout(r: AtenReader, x: Array, p: float, train: bool | None = True) -> li
     """Drop elements with probability p, and divide kept ones by the probability that they are kept."""
     if train is False or not p:
         return [x, r.full(True, BOOL, x.shape)]
-    kept = _unit(_words(r, x.shape), F32) >= p
+    kept = unit(_words(r, x.shape), F32) >= p
     scaled = x * (1 / (1 - p) if p < 1 else 0.0)
     return [where(kept, scaled, r.full(0, x.dtype, x.shape)), kept]
 
@@ -135,23 +117,19 @@ def _order(r: AtenReader, keys: Array) -> Array:
     return emit_all(r, "sort", [keys, numbers], dim=keys.rank - 1, stable=True, count=2, body=body)[1]
 
 
-def _randperm(r: AtenReader, _: Size, **__: object) -> Array:
-    return _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype)
-
-
 def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: object) -> Array:
     """Without replacement the largest of weights over exponential numbers; else places in the running sums."""
     wide = weights.cast(computed(weights.dtype))
     if not replacement:
-        unit = _unit(_words(r, wide.shape), wide.dtype)
-        exponential = -(-unit).op("log_plus_one")
+        drawn = unit(_words(r, wide.shape), wide.dtype)
+        exponential = -(-drawn).op("log_plus_one")
         order = _order(r, wide / exponential.maximum(float(np.finfo(np.float32).tiny)))
         return order.slice(-1, 0, r.out.shape[-1])
     sums = wide.cumulative("add", -1)
     last = sums.shape[-1] - 1
     total = sums.slice(-1, last, last + 1)
     shape = (*sums.shape[:-1], r.out.shape[-1])
-    place = _unit(_words(r, shape), wide.dtype) * total
+    place = unit(_words(r, shape), wide.dtype) * total
     passed = place.expand(-1) >= sums.expand(-2)
     found = passed.cast(I64).sum(-1)
     return found.minimum(last)
@@ -163,8 +141,8 @@ def _rrelu(
     """Negative numbers times something between the bounds, which is the second result."""
     negative = x <= 0
     if training:
-        unit = _unit(_words(r, x.shape), computed(x.dtype)).cast(x.dtype)
-        slope = unit * (upper - lower) + lower
+        drawn = unit(_words(r, x.shape), computed(x.dtype)).cast(x.dtype)
+        slope = drawn * (upper - lower) + lower
     else:
         slope = r.full((lower + upper) / 2, x.dtype, x.shape)
     noise = where(negative, slope, r.full(1, x.dtype, x.shape))
@@ -184,8 +162,8 @@ def _low(*bounds: str) -> Callable[..., Array]:
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.rand.default": _rand,
     "aten.rand_like.default": _rand,
-    "aten.randn.default": _randn,
-    "aten.randn_like.default": _randn,
+    "aten.randn.default": lambda r, *_, **__: _normal(r, r.out.dtype, r.out.shape),
+    "aten.randn_like.default": lambda r, *_, **__: _normal(r, r.out.dtype, r.out.shape),
     "prims.uniform.default": _uniform,
     "prims.normal.default": lambda r, shape, *, mean=0.0, std=1.0, **_: _scaled_normal(r, shape, mean, std),
     "aten.normal_functional.default": _scaled_normal,
@@ -198,7 +176,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.bernoulli.Tensor": _bernoulli,
     "aten.geometric.default": _geometric,
     "aten.native_dropout.default": _dropout,
-    "aten.randperm.default": _randperm,
+    "aten.randperm.default": lambda r, _, **__: _order(r, whole(*_words(r, r.out.shape))).cast(r.out.dtype),
     "aten.multinomial.default": _multinomial,
     "aten.rrelu_with_noise_functional.default": _rrelu,
 }

@@ -24,10 +24,6 @@ def _convolution(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return _make(r, op, operands, pairs)
 
 
-def _dynamic_conv(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    return _make(r, op, operands[:2], r.dims(operands[2]))
-
-
 def _make(r: Reader, op: ir.OpView, operands: list[Operand], pairs: Shape) -> Value:
     x, w = map(r.data, operands)
     groups, batch_groups = (r.attr(op, f"{name}_group_count", integer) for name in ("feature", "batch"))
@@ -110,5 +106,5 @@ def _spec(numbers: stablehlo.ConvDimensionNumbers, side: str, *names: str) -> tu
 
 HANDLERS: dict[str, Handler] = {
     "stablehlo.convolution": _convolution,
-    "stablehlo.dynamic_conv": _dynamic_conv,
+    "stablehlo.dynamic_conv": lambda r, op, operands: _make(r, op, operands[:2], r.dims(operands[2])),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.handlers.products.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
@@ -14,34 +16,49 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
+Numbers = dict[str, tuple[int, ...]]
+
 
 def _dot_general(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    return _make_dot(r, op, operands, r.attr(op, "dot_dimension_numbers", _dot_numbers))
+    return _typed_dot(r, op, operands, r.attr(op, "dot_dimension_numbers", _dot_numbers))
 
 
 def _dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     rank = r.data(operands[0]).rank
-    numbers = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (rank - 1,), "rhs_contract": (0,)}
-    return _make_dot(r, op, operands, numbers)
+    numbers: Numbers = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (rank - 1,), "rhs_contract": (0,)}
+    return _typed_dot(r, op, operands, numbers)
 
 
-def _make_dot(r: Reader, op: ir.OpView, operands: list[Operand], numbers: dict[str, tuple[int, ...]]) -> Value:
+def _typed_dot(r: Reader, op: ir.OpView, operands: list[Operand], numbers: Numbers) -> Value:
     a, b = map(r.data, operands)
+    dtype = r.result_type(op)[0]
+    return make_dot(r, a, b, numbers, dtype, allows_tf32(r, op, a, b, dtype))
+
+
+def make_dot(r: Reader, a: Value, b: Value, numbers: Numbers, dtype: np.dtype, tf32: bool = False) -> Value:
+    """A dot of operands that fit."""
+    need_alike(r, a, b, numbers)
+    return r.emit("dot_general", (a, b), **numbers, dtype=dtype, tf32=tf32)
+
+
+def need_alike(r: Reader, a: Value, b: Value, numbers: Numbers) -> None:
+    """Axes that are taken together are as long as each other."""
     for what in ("batch", "contract"):
         for i, j in zip(numbers[f"lhs_{what}"], numbers[f"rhs_{what}"], strict=True):
             r.equal(a.shape[i], b.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
-    dtype = r.result_type(op)[0]
-    return r.emit("dot_general", (a, b), **numbers, dtype=dtype, tf32=allows_tf32(r, op, a, b, dtype))
 
 
-def _dot_numbers(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
-    numbers = stablehlo.DotDimensionNumbers(attribute)
+def numbers_of(written: object, batch: str = "batching") -> Numbers:
+    """Decode dimension numbers, of StableHLO, CHLO or XLA. batch: what they call axes that are taken together."""
     return {
-        "lhs_batch": tuple(numbers.lhs_batching_dimensions),
-        "rhs_batch": tuple(numbers.rhs_batching_dimensions),
-        "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
-        "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
+        f"{side}_{own}": tuple(getattr(written, f"{side}_{name}_dimensions"))
+        for own, name in (("batch", batch), ("contract", "contracting"))
+        for side in ("lhs", "rhs")
     }
+
+
+def _dot_numbers(attribute: ir.Attribute) -> Numbers:
+    return numbers_of(stablehlo.DotDimensionNumbers(attribute))
 
 
 HANDLERS: dict[str, Handler] = {

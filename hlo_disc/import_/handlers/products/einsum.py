@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.expr import I64, where
+from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.handlers.products.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.sizes.shapes import Operand
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 class _Labelled:
     """A value with a label for each axis."""
 
-    value: Value
+    value: Array
     labels: tuple[str, ...]
 
 
@@ -37,16 +39,16 @@ def make_einsum(r: Reader, op: ir.OpView, config: str, values: list[Value], dtyp
     terms = left.split(",")
     if not arrow or len(terms) != len(values):
         r.unsupported(f"the config {config!r} must name {len(values)} operands and a result")
-    named = [_Labelled(x, _labels(r, term, x.rank)) for term, x in zip(terms, values, strict=True)]
+    named = [_Labelled(Array(r, x), _labels(r, term, x.rank)) for term, x in zip(terms, values, strict=True)]
     ellipsis = max((sum(name.startswith(".") for name in x.labels) for x in named), default=0)
     out = _labels(r, result, len(result.replace("...", "")) + ellipsis * ("..." in result))
     known = {name for x in named for name in x.labels}
     if len(set(out)) != len(out) or not set(out) <= known:
         r.unsupported(f"the result of {config!r} must have labels of the operands, each once")
     if len(named) == 1:
-        return _ordered(r, _summed(r, _diagonal(r, named[0]), set(out)), out)
-    a, b = (_diagonal(r, x) for x in named)
-    a, b = _summed(r, a, {*out, *b.labels}), _summed(r, b, {*out, *a.labels})
+        return _ordered(_summed(_diagonal(named[0]), set(out)), out)
+    a, b = map(_diagonal, named)
+    a, b = _summed(a, {*out, *b.labels}), _summed(b, {*out, *a.labels})
     both = [name for name in a.labels if name in b.labels]
     for name in both:
         i, j = a.labels.index(name), b.labels.index(name)
@@ -58,9 +60,9 @@ def make_einsum(r: Reader, op: ir.OpView, config: str, values: list[Value], dtyp
         for what, names in (("batch", batch), ("contract", contract))
     }
     free = [name for x in (a, b) for name in x.labels if name not in both]
-    tf32 = allows_tf32(r, op, a.value, b.value, dtype)
-    product = r.emit("dot_general", (a.value, b.value), **numbers, dtype=dtype, tf32=tf32)
-    return _ordered(r, _Labelled(product, (*batch, *free)), out)
+    tf32 = allows_tf32(r, op, a.value.value, b.value.value, dtype)
+    product = a.value.emit("dot_general", b.value, **numbers, dtype=dtype, tf32=tf32)
+    return _ordered(_Labelled(product, (*batch, *free)), out)
 
 
 def _labels(r: Reader, term: str, rank: int) -> tuple[str, ...]:
@@ -72,37 +74,26 @@ def _labels(r: Reader, term: str, rank: int) -> tuple[str, ...]:
     return (*before, *(f".{i}" for i in reversed(range(inside))), *after)
 
 
-def _diagonal(r: Reader, x: _Labelled) -> _Labelled:
+def _diagonal(x: _Labelled) -> _Labelled:
     """A label that stands twice takes the diagonal: what is elsewhere is dropped, and the sum over it has one term."""
     for name in dict.fromkeys(x.labels):
         while x.labels.count(name) > 1:
             first, last = x.labels.index(name), len(x.labels) - 1 - x.labels[::-1].index(name)
-            value, shape = x.value, x.value.shape
-            r.equal(shape[first], shape[last], f"dimensions {first} and {last} of an operand, both {name!r},")
-            rows, cols = (r.emit("iota", shape=shape, dim=i, dtype=np.dtype(np.int64)) for i in (first, last))
-            zero = r.constant(np.zeros((), value.dtype))
-            outside = r.emit("broadcast", (zero,), shape=shape, dims=())
-            value = r.emit("select", (r.emit("compare", (rows, cols), direction="EQ"), value, outside))
-            value = r.emit("reduce", (value, zero), dims=(last,), kind="or" if value.dtype == np.bool_ else "add")
-            x = _Labelled(value, (*x.labels[:last], *x.labels[last + 1 :]))
+            value, (n, m) = x.value, (x.value.shape[axis] for axis in (first, last))
+            value.r.equal(n, m, f"dimensions {first} and {last} of an operand, both {name!r},")
+            inside = value.iota(first, I64) == value.iota(last, I64)
+            x = _Labelled(where(inside, value, 0).sum(last), (*x.labels[:last], *x.labels[last + 1 :]))
     return x
 
 
-def _summed(r: Reader, x: _Labelled, wanted: set[str]) -> _Labelled:
+def _summed(x: _Labelled, wanted: set[str]) -> _Labelled:
     """Without the axes that nobody wants."""
-    dims = tuple(i for i, name in enumerate(x.labels) if name not in wanted)
-    if not dims:
-        return x
-    zero = r.constant(np.zeros((), x.value.dtype))
-    kind = "or" if x.value.dtype == np.bool_ else "add"
-    return _Labelled(
-        r.emit("reduce", (x.value, zero), dims=dims, kind=kind), tuple(name for name in x.labels if name in wanted)
-    )
+    dims = [i for i, name in enumerate(x.labels) if name not in wanted]
+    return _Labelled(x.value.sum(dims), tuple(name for name in x.labels if name in wanted))
 
 
-def _ordered(r: Reader, x: _Labelled, labels: tuple[str, ...]) -> Value:
-    perm = tuple(x.labels.index(name) for name in labels)
-    return x.value if perm == tuple(range(len(perm))) else r.emit("transpose", (x.value,), perm=perm)
+def _ordered(x: _Labelled, labels: tuple[str, ...]) -> Value:
+    return x.value.transpose([x.labels.index(name) for name in labels]).value
 
 
 def _checked(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:

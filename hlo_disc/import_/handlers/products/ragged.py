@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.expr import I64, where
+from hlo_disc.import_.handlers.arrays import Array, iota
+from hlo_disc.import_.handlers.products.dot import Numbers, need_alike, numbers_of
 from hlo_disc.import_.handlers.products.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.sizes.shapes import Operand
@@ -22,16 +23,13 @@ if TYPE_CHECKING:
     from hlo_disc.mlir import ir
 
 _NAMES = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
-_INDEX = np.dtype(np.int64)
 
 
 def _ragged_dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     lhs, rhs, sizes = map(r.data, operands)
     numbers = r.attr(op, "ragged_dot_dimension_numbers", _numbers)
     dot = {name: numbers[name] for name in _NAMES}
-    for what in ("batch", "contract"):
-        for i, j in zip(dot[f"lhs_{what}"], dot[f"rhs_{what}"], strict=True):
-            r.equal(lhs.shape[i], rhs.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
+    need_alike(r, lhs, rhs, dot)
     dtype = r.result_type(op)[0]
     dot_of = {"dtype": dtype, "tf32": allows_tf32(r, op, lhs, rhs, dtype)}
     if len(numbers["ragged"]) != 1 or len(numbers["groups"]) > 1:
@@ -80,39 +78,25 @@ def _in_groups(r: Reader, x: Value, sizes: Value, ragged: int, prefix: tuple[int
     own = _own_axes(r, x, sizes, prefix)
     shape = (sizes.shape[-1], *x.shape)
     dims = (*(a + 1 for a in own), 0)
-    ends = [_running_sum(r, sizes, inclusive) for inclusive in (False, True)]
-    start, end = (r.emit("broadcast", (e,), shape=shape, dims=dims) for e in ends)
-    at = r.emit("iota", shape=shape, dim=ragged + 1, dtype=_INDEX)
-    after = r.emit("compare", (start, at), direction="LE")
-    inside = r.emit("and", (after, r.emit("compare", (at, end), direction="LT")))
-    copies = r.emit("broadcast", (x,), shape=shape, dims=tuple(range(1, x.rank + 1)))
-    zeros = r.emit("broadcast", (r.constant(np.zeros((), x.dtype)),), shape=shape, dims=())
-    return r.emit("select", (inside, copies, zeros))
+    ends = [_running_sum(Array(r, sizes), inclusive) for inclusive in (False, True)]
+    start, end = (e.broadcast(shape, dims) for e in ends)
+    at = iota(r, shape, ragged + 1, I64)
+    inside = (start <= at) & (at < end)
+    return where(inside, Array(r, x).broadcast(shape), 0).value
 
 
-def _running_sum(r: Reader, sizes: Value, inclusive: bool) -> Value:
+def _running_sum(sizes: Array, inclusive: bool) -> Array:
     """For each group the sum of all before it, and its own."""
-    rank, groups = sizes.rank, sizes.shape[-1]
-    shape: Shape = (*sizes.shape, groups)
-    wide = sizes if sizes.dtype == _INDEX else r.emit("convert", (sizes,), dtype=_INDEX)
-    copies = r.emit("broadcast", (wide,), shape=shape, dims=(*range(rank - 1), rank))
-    mine, other = (r.emit("iota", shape=shape, dim=d, dtype=_INDEX) for d in (rank - 1, rank))
-    counts = r.emit("compare", (other, mine), direction="LE" if inclusive else "LT")
-    zero = r.constant(np.zeros((), _INDEX))
-    zeros = r.emit("broadcast", (zero,), shape=shape, dims=())
-    return r.emit("reduce", (r.emit("select", (counts, copies, zeros)), zero), dims=(rank,), kind="add")
+    rank = sizes.rank
+    copies = sizes.cast(I64).broadcast((*sizes.shape, sizes.shape[-1]), (*range(rank - 1), rank))
+    mine, other = copies.iota(rank - 1, I64), copies.iota(rank, I64)
+    return where(other <= mine if inclusive else other < mine, copies, 0).sum(rank)
 
 
-def _numbers(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
+def _numbers(attribute: ir.Attribute) -> Numbers:
     numbers = chlo.RaggedDotDimensionNumbers(attribute)
-    return {
-        "lhs_batch": tuple(numbers.lhs_batching_dimensions),
-        "rhs_batch": tuple(numbers.rhs_batching_dimensions),
-        "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
-        "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
-        "ragged": tuple(numbers.lhs_ragged_dimensions),
-        "groups": tuple(numbers.rhs_group_dimensions),
-    }
+    own = {"ragged": tuple(numbers.lhs_ragged_dimensions), "groups": tuple(numbers.rhs_group_dimensions)}
+    return {**numbers_of(numbers), **own}
 
 
 HANDLERS: dict[str, Handler] = {"chlo.ragged_dot": _ragged_dot}

@@ -30,7 +30,7 @@ def _reduce(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     region = op.regions[0]
     xs, inits = operands_of(r, region, values)
     r.same_shape(xs)
-    body, captured = scalar(r, region, [x.dtype for x in xs])
+    body, captured = scalar_body(r, region, [x.dtype for x in (*xs, *xs)])
     return make_reduce(r, xs, inits, captured, dims, body)
 
 
@@ -75,24 +75,20 @@ def _need_scalars(r: Reader, inits: Sequence[Value]) -> None:
             r.unsupported(f"an initial value must be a scalar, not {init!r}")
 
 
-def scalar(r: Reader, region: ir.Region, types: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
-    """A region that combines two scalars of each type, and the scalars from outside that it reads."""
-    inputs = [Value(t, (), None, i) for i, t in enumerate((*types, *types))]
-    return _checked(r, *r.region(region, inputs))
-
-
-def _checked(r: Reader, region: Region, captured: tuple[Value, ...]) -> tuple[Region, tuple[Value, ...]]:
-    found = scalar_region(region)
-    if found is None:
+def scalar_body(r: Reader, region: ir.Region, types: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
+    """A region over scalars of these types, and the scalars from outside that it reads."""
+    body, captured = r.region(region, [Value(t, (), None, i) for i, t in enumerate(types)])
+    scalars = scalar_region(body)
+    if scalars is None:
         r.unsupported("its region must compute on scalars, element by element")
-    return found, captured
+    return scalars, captured
 
 
 def _map(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     """The region's ops on whole tensors."""
     xs = [r.data(x) for x in operands]
     r.same_shape(xs)
-    region, captured = _checked(r, *r.region(op.regions[0], [Value(x.dtype, (), None, i) for i, x in enumerate(xs)]))
+    region, captured = scalar_body(r, op.regions[0], [x.dtype for x in xs])
     values: dict[Value, Value] = dict(zip(region.inputs, (*xs, *captured), strict=True))
     for inner in region.ops:
         values[inner.result] = _on_tensors(r, inner, [values[x] for x in inner.operands])

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, isolated, make_op, substitute, with_captures
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, make_op, substitute
+from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.import_.handlers.arrays import Array, filled, loop
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
@@ -23,8 +22,6 @@ from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
-
-_I64 = np.dtype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -110,50 +107,27 @@ def _scalar(op: Op) -> Region | None:
 def _as_loop(r: Reader, scan: _Scan) -> list[Value]:
     """A `while` over the elements."""
     length = scan.xs[0].shape[scan.dim]
-    zero = r.constant(np.zeros((), _I64))
     wide = [(*v.shape[: scan.dim], length, *v.shape[scan.dim :]) for v in scan.outputs]
-    empty = [
-        r.emit("broadcast", (r.constant(np.zeros((), v.dtype)),), shape=shape, dims=())
-        for v, shape in zip(scan.outputs, wide, strict=True)
-    ]
-    if length == ZERO:
-        return [*empty, *scan.inits]
-    initial = (zero, *scan.inits, *empty)
-    inputs = tuple(Value(v.dtype, v.shape, None, i) for i, v in enumerate(initial))
-    number, carried, made = inputs[0], inputs[1 : 1 + len(scan.inits)], inputs[1 + len(scan.inits) :]
-    test = GraphBuilder(r.facts)
-    end = test.op("dim", expr=length, dtype=_I64)
-    more = test.op("compare", (number, end), direction="LT")
-    step, loc = GraphBuilder(r.facts), r.location()
-    one, origin = (step.op("constant", value=np.array(k, _I64)) for k in (1, 0))
-    at = number
-    if scan.reverse:
-        at = step.op("subtract", (step.op("dim", expr=length - 1, dtype=_I64), number))
-    elements = [_element(step, x, scan.dim, at, origin) for x in scan.xs]
-    values = dict(zip(scan.region.inputs, (*elements, *carried, *scan.captured), strict=True))
-    for op in scan.region.ops:
-        copy = substitute(op, values)
-        step.ops.append(copy)
-        values.update(zip(op.results, copy.results, strict=True))
-    stored = []
-    for buffer, output in zip(made, scan.outputs, strict=True):
-        shape = (*output.shape[: scan.dim], ONE, *output.shape[scan.dim :])
-        row = step.op("reshape", (values[output],), loc, shape=shape)
-        starts = [at if a == scan.dim else origin for a in range(buffer.rank)]
-        stored.append(step.op("dynamic_update_slice", (buffer, row, *starts), loc))
-    results = (step.op("add", (number, one)), *(values[v] for v in scan.carried), *stored)
-    pairs = [isolated(inputs, test.ops, [more]), isolated(inputs, step.ops, results)]
-    (cond, body), captured = with_captures(pairs, len(inputs))
-    final = r.emit_all("while", (*initial, *captured), cond=cond, body=body, carried=len(initial))
-    return [*final[1 + len(scan.inits) :], *final[1 : 1 + len(scan.inits)]]
+    empty = [filled(r, 0, v.dtype, shape) for v, shape in zip(scan.outputs, wide, strict=True)]
+    xs, inits = ([Array(r, x) for x in values] for values in (scan.xs, scan.inits))
 
+    def step(number: Array, *state: Array) -> list[Array]:
+        carried, made = state[: len(inits)], state[len(inits) :]
+        at = filled(r, length - 1, I64) - number if scan.reverse else number
+        given = [*(x.window(scan.dim, at).squeeze(scan.dim) for x in xs), *carried]
+        values = dict(zip(scan.region.inputs, (*(x.value for x in given), *scan.captured), strict=True))
+        for op in scan.region.ops:
+            copy = substitute(op, values)
+            r.builder.ops.append(copy)
+            values.update(zip(op.results, copy.results, strict=True))
+        rows = [Array(r, values[output]).expand(scan.dim) for output in scan.outputs]
+        stored = [x.put(scan.dim, at, row) for x, row in zip(made, rows, strict=True)]
+        return [number + 1, *(Array(r, values[v]) for v in scan.carried), *stored]
 
-def _element(step: GraphBuilder, x: Value, dim: int, at: Value, origin: Value) -> Value:
-    """One element of an axis, without the axis."""
-    sizes = tuple(ONE if a == dim else size for a, size in enumerate(x.shape))
-    starts = [at if a == dim else origin for a in range(x.rank)]
-    row = step.op("dynamic_slice", (x, *starts), sizes=sizes)
-    return step.op("reshape", (row,), shape=(*x.shape[:dim], *x.shape[dim + 1 :]))
+    if length != ZERO:
+        _, *final = loop(r, lambda number, *_: number < length, step, [filled(r, 0, I64), *inits, *empty])
+        inits, empty = final[: len(inits)], final[len(inits) :]
+    return [x.value for x in (*empty, *inits)]
 
 
 HANDLERS: dict[str, Handler] = {

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.dynamic_hlo.sizes.windows import padded, positions
-from hlo_disc.import_.handlers.reductions.reduce import make_reduce, operands_of, scalar
+from hlo_disc.import_.handlers.reductions.reduce import make_reduce, operands_of, scalar_body
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import ints
@@ -98,7 +98,7 @@ def make_reduce_window(r: Reader, values: Sequence[Value], region: ir.Region, si
     """The elements of each window combined. values: operands, and as many initial values."""
     xs, inits = operands_of(r, region, values)
     r.same_shape(xs)
-    body, captured = scalar(r, region, [x.dtype for x in xs])
+    body, captured = scalar_body(r, region, [x.dtype for x in (*xs, *xs)])
     operands, shape = (*xs, *inits, *captured), xs[0].shape
     moving = [a for a in range(len(shape)) if not sizes.still(a)]
     neutral = absorbs(body, inits)
@@ -168,7 +168,7 @@ def make_select_and_scatter(
     r: Reader, x: Value, source: Value, init: Value, regions: Sequence[ir.Region], sizes: Window
 ) -> Value:
     """Each number of the source at the element of its window that is selected. regions: which is, how they combine."""
-    pairs = [scalar(r, region, [x.dtype]) for region in regions]
+    pairs = [scalar_body(r, region, [x.dtype] * 2) for region in regions]
     (select, body), captured = with_captures(pairs, 2)
     _check(r, x.shape, sizes)
     strides, low, high = sizes.strides, sizes.low, sizes.high

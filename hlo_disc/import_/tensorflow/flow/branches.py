@@ -81,14 +81,6 @@ def _optional(block: Block) -> list[int]:
     return [k for k, x in enumerate(block.operations[-1].operands) if x in made]
 
 
-def _keep(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return [Kept(operands[0])]
-
-
-def _none(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return [TOKEN]
-
-
 def _value(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = operands[0]
     found = x.branch.result(r, x.k) if isinstance(x, Again) else x
@@ -98,7 +90,7 @@ def _value(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
-    "OptionalFromValue": _keep,
+    "OptionalFromValue": lambda r, op, operands: [Kept(operands[0])],
     "OptionalGetValue": _value,
-    "OptionalNone": _none,
+    "OptionalNone": lambda r, op, operands: [TOKEN],
 }

@@ -57,10 +57,6 @@ class Repeated(Token):
         self.sizes = sizes
 
 
-def _call(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return r.call(op.attributes["f"], operands)
-
-
 def _program(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """A compiled program in a graph: the function that it was made from, called with what the program takes."""
     arguments = r.functions[op.attributes["f"]].regions[0].blocks[0].arguments
@@ -268,20 +264,13 @@ def _is_shape(r: Reader, x: Operand) -> bool:
     return not (isinstance(x, Symbolic) and not x.sizes)
 
 
-def _from_tensor(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return r.data(operands[0])
-
-
 def _get_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved):
         shape = r.elements(operands[2])
         if any(d.is_const and d.value < 0 for d in shape):
             r.unsupported("a tensor is taken of a list into which nothing was put, and its shape is not known")
         return filled(r, 0, operands[0].dtype, shape).value
-    x, at = array(r, operands[0]), array(r, operands[1])
-    zero = at.like(0)
-    sizes = (ONE, *x.shape[1:])
-    return x.emit("dynamic_slice", at, *[zero] * (x.rank - 1), sizes=sizes).reshape(x.shape[1:]).value
+    return array(r, operands[0]).window(0, array(r, operands[1])).squeeze(0).value
 
 
 def _gather_items(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -296,7 +285,7 @@ def _set_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
     if op.attributes.get("resize_if_index_out_of_bounds"):
         x = _grown(r, x, r.constant_of(operands[1]))
     row = item.reshape((ONE, *x.shape[1:]))
-    return x.emit("dynamic_update_slice", row, at, *[at.like(0)] * (x.rank - 1)).value
+    return x.put(0, at, row).value
 
 
 def _grown(r: Reader, x: Array, at: int | None) -> Array:
@@ -307,10 +296,6 @@ def _grown(r: Reader, x: Array, at: int | None) -> Array:
     if size is ZERO:
         r.unsupported(_GROWS)
     return x
-
-
-def _empty(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return Reserved(None, op.attributes["element_dtype"])
 
 
 def _push(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -381,18 +366,18 @@ def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
 HANDLERS: dict[str, Handler] = {
     "Case": _case,
     "DeviceIndex": _device,
-    "EmptyTensorList": _empty,
+    "EmptyTensorList": lambda r, op, operands: Reserved(None, op.attributes["element_dtype"]),
     "FakeParam": _stand_in,
     "HloDiscCall": _program,
     "If": _if,
-    "PartitionedCall": _call,
-    "StatefulPartitionedCall": _call,
+    "PartitionedCall": lambda r, op, operands: r.call(op.attributes["f"], operands),
+    "StatefulPartitionedCall": lambda r, op, operands: r.call(op.attributes["f"], operands),
     "StatelessCase": _case,
     "StatelessIf": _if,
     "StatelessWhile": _while,
     "TensorListConcatV2": _concat,
     "TensorListElementShape": _element_shape,
-    "TensorListFromTensor": _from_tensor,
+    "TensorListFromTensor": lambda r, op, operands: r.data(operands[0]),
     "TensorListGather": _gather_items,
     "TensorListGetItem": _get_item,
     "TensorListLength": _length,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,16 +11,19 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.handlers.arrays import Array, array, joined
 from hlo_disc.import_.handlers.gather import (
+    OF_SCATTER,
     make_dynamic_slice,
     make_gather,
     make_scatter,
     make_update,
-    scalar_body,
+    numbers_of,
     window_start,
 )
+from hlo_disc.import_.handlers.products import dot
 from hlo_disc.import_.handlers.products.convolution import make_convolution
+from hlo_disc.import_.handlers.products.dot import make_dot
 from hlo_disc.import_.handlers.random import generate
-from hlo_disc.import_.handlers.reductions.reduce import make_reduce, scalar
+from hlo_disc.import_.handlers.reductions.reduce import make_reduce, scalar_body
 from hlo_disc.import_.handlers.reductions.windows import Window, make_reduce_window, make_select_and_scatter
 from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -31,7 +34,6 @@ from hlo_disc.import_.tensorflow.matrices import linalg
 from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 
 if TYPE_CHECKING:
-    from hlo_disc.import_.handlers.gather import Numbers
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.import_.tensorflow.program import Node, Region
 
@@ -61,16 +63,7 @@ def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _dot(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (r.data(x) for x in operands)
-    given = _message(op, "DotDimensionNumbers")
-    numbers = {
-        f"{side}_{short}": tuple(getattr(given, f"{side}_{long}_dimensions"))
-        for side in ("lhs", "rhs")
-        for short, long in (("batch", "batch"), ("contract", "contracting"))
-    }
-    for what in ("batch", "contract"):
-        for i, j in zip(numbers[f"lhs_{what}"], numbers[f"rhs_{what}"], strict=True):
-            r.equal(a.shape[i], b.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
-    return r.emit("dot_general", (a, b), **numbers, dtype=result_dtype(op), tf32=False)
+    return make_dot(r, a, b, dot.numbers_of(_message(op, "DotDimensionNumbers"), "batch"), result_dtype(op))
 
 
 def _conv(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -108,7 +101,7 @@ def _reduce(r: Reader, op: Node, operands: list[Operand]) -> Result:
     count = len(values) // 2
     xs, inits = values[:count], values[count:]
     r.same_shape(xs)
-    body, captured = scalar(r, _region(r, op, "reducer"), [x.dtype for x in xs])
+    body, captured = scalar_body(r, _region(r, op, "reducer"), [x.dtype for x in (*xs, *xs)])
     axes = tuple(sorted(op.attributes.get("dimensions_to_reduce") or ()))
     return make_reduce(r, xs, inits, captured, axes, body)
 
@@ -158,27 +151,16 @@ def _sort_by(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _gather(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    given = _message(op, "GatherDimensionNumbers")
-    names = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
-    numbers = {name: tuple(getattr(given, name)) for name in (*names, "start_index_map")}
-    numbers["index_vector_dim"] = given.index_vector_dim
-    return make_gather(r, r.data(operands[0]), operands[1], cast("Numbers", numbers), r.sizes(operands[2]))
+    numbers = numbers_of(_message(op, "GatherDimensionNumbers"))
+    return make_gather(r, r.data(operands[0]), operands[1], numbers, r.sizes(operands[2]))
 
 
 def _scatter(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    given = _message(op, "ScatterDimensionNumbers")
+    names = (*OF_SCATTER[:-1], "scatter_dims_to_operand_dims")
+    numbers = numbers_of(_message(op, "ScatterDimensionNumbers"), names)
     x, at, updates = (r.data(o) for o in operands)
-    names = {
-        "offset_dims": "update_window_dims",
-        "collapsed_slice_dims": "inserted_window_dims",
-        "operand_batching_dims": "input_batching_dims",
-        "start_indices_batching_dims": "scatter_indices_batching_dims",
-        "start_index_map": "scatter_dims_to_operand_dims",
-    }
-    numbers: dict[str, Any] = {own: tuple(getattr(given, name)) for own, name in names.items()}
-    numbers["index_vector_dim"] = given.index_vector_dim
     body = scalar_body(r, _region(r, op, "update_computation"), [x.dtype] * 2)
-    return make_scatter(r, [x], at, [updates], cast("Numbers", numbers), body)
+    return make_scatter(r, [x], at, [updates], numbers, body)
 
 
 def _starts(r: Reader, x: Operand, rank: int) -> list[Operand]:
@@ -196,10 +178,6 @@ def _dynamic_slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def _dynamic_update_slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, update = (r.data(o) for o in operands[:2])
     return make_update(r, x, update, [r.data(start) for start in _starts(r, operands[2], x.rank)])
-
-
-def _pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return make_pad(r, operands[:2], *map(r.dims, operands[2:]))
 
 
 def _pairs(op: Node, rank: int, name: str, default: int) -> list[int]:
@@ -272,10 +250,6 @@ def _alone(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return operands[0]
 
 
-def _first_device(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return Symbolic(np.dtype(np.int32), (), (ZERO,))
-
-
 def _cut(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """As many elements of an axis as are said to be there."""
     x = array(r, operands[0])
@@ -307,12 +281,12 @@ HANDLERS: dict[str, Handler] = {
     "XlaGather": _gather,
     "XlaIf": control.HANDLERS["If"],
     "XlaKeyValueSort": _sorted,
-    "XlaPad": _pad,
+    "XlaPad": lambda r, op, operands: make_pad(r, operands[:2], *map(r.dims, operands[2:])),
     "XlaReduce": _reduce,
     "XlaReducePrecision": _reduce_precision,
     "XlaReduceWindow": _reduce_window,
     "XlaReduceScatter": _alone,
-    "XlaReplicaId": _first_device,
+    "XlaReplicaId": lambda r, op, operands: Symbolic(np.dtype(np.int32), (), (ZERO,)),
     "XlaRngBitGenerator": _rng_bits,
     "XlaScatter": _scatter,
     "XlaSelectAndScatter": _select_and_scatter,

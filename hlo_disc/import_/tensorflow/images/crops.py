@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
@@ -64,17 +63,7 @@ class Crops:
     def pixels(self, image: Array) -> list[Array]:
         """Those around each sample: two above and two below."""
         return [
-            image.emit(
-                "gather",
-                self.at(row, column),
-                offset_dims=(3,),
-                collapsed_slice_dims=(0, 1, 2),
-                operand_batching_dims=(),
-                start_indices_batching_dims=(),
-                start_index_map=(0, 1, 2),
-                index_vector_dim=3,
-                slice_sizes=(ONE, ONE, ONE, image.shape[3]),
-            )
+            image.gather(self.at(row, column), 3)
             for row in (self.top, self.bottom)
             for column in (self.left, self.right)
         ]
@@ -101,7 +90,7 @@ def _image_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     for row, tall in ((crops.top, 1 - crops.down), (crops.bottom, crops.down)):
         for column, wide in ((crops.left, 1 - crops.across), (crops.right, crops.across)):
             part = given * crops.over(tall * wide, dy.shape[3])
-            made = made.scatter(crops.at(row, column), part, 3, monoid_region("add", F32))
+            made = made.scatter(crops.at(row, column), part, 3, "add")
     return made.cast(result_dtype(op)).value
 
 

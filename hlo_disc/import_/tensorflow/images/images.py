@@ -41,16 +41,31 @@ def _bounded(at: Array, n: Dim) -> Array:
     return at.maximum(0).minimum(n - 1)
 
 
+def _neighbours(r: Reader, op: Node, n: Dim, m: Dim) -> tuple[Array, Array, Array]:
+    """The elements of the input around each of the output, and how far it is from the lower to the upper one."""
+    place = _places(r, op, n, m)
+    below = place.op("floor")
+    low, high = (_bounded(y.cast(I64), n) for y in (below.maximum(0), place.op("ceil")))
+    return low, high, place - below
+
+
+def _nearest_of(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
+    """The element of the input that each of the output is."""
+    at = iota(r, (m,), 0, np.int32).cast(F32)
+    if op.attributes.get("half_pixel_centers", False):
+        at = at + 0.5
+    place = at * _scale(r, op, n, m)
+    if op.attributes.get("align_corners", False):
+        place = place.op("round_nearest_afz")
+    return _bounded(place.op("floor").cast(I64), n)
+
+
 def _bilinear(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     x = x.cast(F32) if result_dtype(op) == F32 else x
     sizes = r.sizes(operands[1])
     for axis, m in zip((1, 2), sizes, strict=True):
-        n = x.shape[axis]
-        place = _places(r, op, n, m)
-        below = place.op("floor")
-        low, high = (_bounded(y.cast(I64), n) for y in (below.maximum(0), place.op("ceil")))
-        lerp = place - below
+        low, high, lerp = _neighbours(r, op, x.shape[axis], m)
         shape = [m if a == axis else d for a, d in enumerate(x.shape)]
         left, right = x.take(low, axis), x.take(high, axis)
         x = left + (right - left) * lerp.broadcast(shape, (axis,))
@@ -60,14 +75,7 @@ def _bilinear(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def _nearest(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
-        n = x.shape[axis]
-        at = iota(r, (m,), 0, np.int32).cast(F32)
-        if op.attributes.get("half_pixel_centers", False):
-            at = at + 0.5
-        place = at * _scale(r, op, n, m)
-        if op.attributes.get("align_corners", False):
-            place = place.op("round_nearest_afz")
-        x = x.take(_bounded(place.op("floor").cast(I64), n), axis)
+        x = x.take(_nearest_of(r, op, x.shape[axis], m), axis)
     return x.value
 
 
@@ -126,11 +134,8 @@ def _resize_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, image = array(r, operands[0]), array(r, operands[1])
     x = dy.cast(F32)
     for axis in (1, 2):
-        n, m = image.shape[axis], dy.shape[axis]
-        place = _places(r, op, n, m)
-        below = place.op("floor")
-        low, high = (_bounded(y.cast(I64), n) for y in (below.maximum(0), place.op("ceil")))
-        lerp, shape = place - below, (m, n)
+        shape = (dy.shape[axis], image.shape[axis])
+        low, high, lerp = _neighbours(r, op, shape[1], shape[0])
         column = iota(r, shape, 1, I64)
         zero = lerp.like(0)
         weights = where(column == low.broadcast(shape, (0,)), (1 - lerp).broadcast(shape, (0,)), zero)
@@ -143,14 +148,9 @@ def _nearest_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, sizes = array(r, operands[0]), r.sizes(operands[1])
     x = dy.cast(F32)
     for axis, n in zip((1, 2), sizes, strict=True):
-        m = dy.shape[axis]
-        at = iota(r, (m,), 0, np.int32).cast(F32)
-        at = at + 0.5 if op.attributes.get("half_pixel_centers", False) else at
-        place = at * _scale(r, op, n, m)
-        if op.attributes.get("align_corners", False):
-            place = place.op("round_nearest_afz")
-        own = _bounded(place.op("floor").cast(I64), n)
-        weights = (iota(r, (m, n), 1, I64) == own.broadcast((m, n), (0,))).cast(F32)
+        shape = (dy.shape[axis], n)
+        own = _nearest_of(r, op, n, shape[0]).broadcast(shape, (0,))
+        weights = (iota(r, shape, 1, I64) == own).cast(F32)
         x = weighed(x, weights, axis)
     return x.cast(dy.dtype).value
 
@@ -178,14 +178,17 @@ def _rgb_to_hsv(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return joined([hue, saturation, value], x.rank - 1).value
 
 
+def _shares(hue: Array) -> list[Array]:
+    """How much of red, green and blue a hue has."""
+    six = hue * 6
+    parts = (abs(six - 3) - 1, 2 - abs(six - 2), 2 - abs(six - 4))
+    return [part.maximum(0).minimum(1) for part in parts]
+
+
 def _hsv_to_rgb(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     hue, saturation, value = _channels(x)
-    six = hue * 6
-    red = (abs(six - 3) - 1).maximum(0).minimum(1)
-    green = (2 - abs(six - 2)).maximum(0).minimum(1)
-    blue = (2 - abs(six - 4)).maximum(0).minimum(1)
-    parts = [((1 - saturation) + saturation * c) * value for c in (red, green, blue)]
+    parts = [((1 - saturation) + saturation * c) * value for c in _shares(hue)]
     return joined(parts, x.rank - 1).value
 
 
@@ -224,13 +227,7 @@ def _adjust_hue(r: Reader, op: Node, operands: list[Operand]) -> Result:
     )
     hue = hue / 6 + delta
     hue = hue - hue.op("floor")
-    six = hue * 6
-    shares = (
-        (abs(six - 3) - 1).maximum(0).minimum(1),
-        (2 - abs(six - 2)).maximum(0).minimum(1),
-        (2 - abs(six - 4)).maximum(0).minimum(1),
-    )
-    return joined([least + spread * share for share in shares], x.rank - 1).cast(given.dtype).value
+    return joined([least + spread * share for share in _shares(hue)], x.rank - 1).cast(given.dtype).value
 
 
 HANDLERS: dict[str, Handler] = {

@@ -149,14 +149,11 @@ def _projected(r: Reader, op: Node, operands: list[Operand]) -> Result:
     column, row = ((t[i] * x + t[i + 1] * y + t[i + 2]) / depth_of for i in (0, 3))
     column, row = _on_image(r, mode, column, columns), _on_image(r, mode, row, rows)
     which = iota(r, flat, 0, I64).expand(3)
-    sizes = (ONE, ONE, ONE, depth)
-    numbers = {"offset_dims": (3,), "collapsed_slice_dims": (0, 1, 2), "start_index_map": (0, 1, 2)}
-    batching = {"operand_batching_dims": (), "start_indices_batching_dims": (), "index_vector_dim": 3}
 
     def pixel(row: Array, column: Array) -> Array:
         inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
         at = [where(inside, k, 0).cast(I64).expand(3) for k in (row, column)]
-        found = image.emit("gather", joined([which, *at], 3), **numbers, **batching, slice_sizes=sizes)
+        found = image.gather(joined([which, *at], 3), 3)
         return where(inside.broadcast(found.shape, (0, 1, 2)), found, fill)
 
     if op.attributes["interpolation"] == "NEAREST":

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.folding import folding, objects
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
@@ -25,40 +24,47 @@ if TYPE_CHECKING:
 # -------------------------------------------------------------------------------------------------------------- slices
 
 
-def _spec(op: Node, count: int, rank: int) -> list[tuple[str, int]]:
-    """List what a strided slice does, axis by axis: ("new" | "axis" | "all", the number of its entry)."""
-    masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("ellipsis", "new_axis")}
-    spec: list[tuple[str, int]] = []
-    plain = sum(1 for i in range(count) if not (masks["ellipsis"] | masks["new_axis"]) >> i & 1)
-    for i in range(count):
-        if masks["ellipsis"] >> i & 1:
-            spec += [("all", i)] * (rank - plain)
+class _Part(NamedTuple):
+    """A step of a strided slice, for an axis. kind: new, all, one, range. i: of its entry. low, high: of a range."""
+
+    kind: str
+    i: int = -1
+    low: Dim | None = None
+    high: Dim | None = None
+
+
+def _spec(op: Node, begin: Sequence[Dim], end: Sequence[Dim], rank: int) -> list[_Part]:
+    def has(mask: str, i: int) -> bool:
+        return bool(op.attributes.get(f"{mask}_mask", 0) >> i & 1)
+
+    spec: list[_Part] = []
+    plain = sum(not (has("ellipsis", i) or has("new_axis", i)) for i in range(len(begin)))
+    for i, (low, high) in enumerate(zip(begin, end, strict=True)):
+        if has("ellipsis", i):
+            spec += [_Part("all")] * (rank - plain)
+        elif has("new_axis", i) or has("shrink_axis", i):
+            spec.append(_Part("new" if has("new_axis", i) else "one", i))
         else:
-            spec.append(("new" if masks["new_axis"] >> i & 1 else "axis", i))
-    return spec + [("all", -1)] * (rank - sum(kind != "new" for kind, _ in spec))
+            spec.append(_Part("range", i, None if has("begin", i) else low, None if has("end", i) else high))
+    return spec + [_Part("all")] * (rank - sum(part.kind != "new" for part in spec))
 
 
 def strided_slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Take a range of each axis. operands: the tensor, begin, end and strides."""
     x, (begin, end) = array(r, operands[0]), operands[1:3]
     strides = ints(r, operands[3], "strides")
-    masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis")}
     starts, ends = (_elements(r, o, len(strides)) for o in (begin, end))
     shape: list[Dim] = []
     axis = 0
-    for kind, i in _spec(op, len(strides), x.rank):
+    for kind, i, low, high in _spec(op, starts, ends, x.rank):
         if kind == "new":
             shape.append(ONE)
             continue
-        if kind == "axis" and masks["shrink_axis"] >> i & 1:
+        if kind == "one":
             x = _one(r, x, axis, starts[i], begin, i)
-            axis += 1
-            continue
-        if kind == "axis":
-            first = None if masks["begin"] >> i & 1 else starts[i]
-            last = None if masks["end"] >> i & 1 else ends[i]
-            x = _range_of(r, x, axis, first, last, strides[i])
-        shape.append(x.shape[axis])
+        else:
+            x = _range_of(r, x, axis, low, high, strides[i]) if kind == "range" else x
+            shape.append(x.shape[axis])
         axis += 1
     return x.reshape(shape).value
 
@@ -104,10 +110,8 @@ def _place(r: Reader, begin: Operand, i: int, n: Dim) -> Array:
 
 def _window(r: Reader, x: Array, axis: int, start: Array, size: Dim) -> Array:
     """A part of an axis whose place is data."""
-    zero = Array(r, r.constant(np.zeros((), I64)))
     r.at_most(size, x.shape[axis], f"the size {{0}} to take of dimension {axis} is larger than its {{1}}")
-    sizes = tuple(size if a == axis else n for a, n in enumerate(x.shape))
-    return x.emit("dynamic_slice", *(start if a == axis else zero for a in range(x.rank)), sizes=sizes)
+    return x.window(axis, start, size)
 
 
 def _range_of(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | None, stride: int) -> Array:
@@ -116,19 +120,22 @@ def _range_of(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | Non
         return _data_range(r, x, axis, first, last)
     if stride < 0:
         # The same positions counted from the end of the reversed axis.
-        y = x.emit("reverse", dims=(axis,))
         turned = [None if d is None else _turned(r, d, n) for d in (first, last)]
-        return _range_of(r, y, axis, turned[0], turned[1], -stride)
+        return _range_of(r, x.reverse([axis]), axis, turned[0], turned[1], -stride)
 
     def clamped(d: Dim | None, default: Dim) -> Dim:
         if d is None:
             return default
         at = _wrapped(r, d, n)
         assert at is not None
-        return scalar.minimum(scalar.maximum(at, ZERO), n)
+        return _clamped(r, at, n)
 
     low, high = clamped(first, ZERO), clamped(last, n)
     return x.slice(axis, low, scalar.maximum(low, high), stride)
+
+
+def _clamped(r: Reader, d: Dim, n: Dim) -> Dim:
+    return r.evaluator.scalar.minimum(r.evaluator.scalar.maximum(d, ZERO), n)
 
 
 def _turned(r: Reader, d: Dim, n: Dim) -> Dim:
@@ -160,7 +167,7 @@ def _data_range(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | N
     if not r.is_opaque(span):
         (size,) = r.tensor_shape((scalar.maximum(span, ZERO),))
         return _window(r, x, axis, Array(r, r.data_dims.scalar(_data_place(r, low, n))), size)
-    inside = [scalar.minimum(scalar.maximum(_data_place(r, d, n), ZERO), n) for d in (low, high)]
+    inside = [_clamped(r, _data_place(r, d, n), n) for d in (low, high)]
     (size,) = r.tensor_shape((scalar.maximum(inside[1] - inside[0], ZERO),))
     return _window(r, x, axis, Array(r, r.data_dims.scalar(inside[0])), size)
 
@@ -169,25 +176,18 @@ def _strided_elements(r: Reader, op: Node, x: np.ndarray, *bounds: np.ndarray) -
     begin, end, strides = bounds
     if any(not d.is_const for bound in bounds for d in bound):
         return None
-    masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis")}
     index: list[Any] = []
-    for kind, i in _spec(op, len(strides), x.ndim):
+    for kind, i, low, high in _spec(op, list(begin), list(end), x.ndim):
         if kind == "new":
             index.append(None)
         elif kind == "all":
             index.append(slice(None))
-        elif masks["shrink_axis"] >> i & 1:
+        elif kind == "one":
             index.append(begin[i].value)
         else:
-            low = None if masks["begin"] >> i & 1 else begin[i].value
-            high = None if masks["end"] >> i & 1 else end[i].value
-            index.append(slice(low, high, strides[i].value))
-    made = x[tuple(index)]
-    if isinstance(made, np.ndarray):
-        return made
-    scalar = np.empty((), object)
-    scalar[()] = made
-    return scalar
+            first, last = (None if d is None else d.value for d in (low, high))
+            index.append(slice(first, last, strides[i].value))
+    return objects(x[tuple(index)])
 
 
 def _slice(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -215,29 +215,24 @@ def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     shape = r.sizes(operands[0])
     dy = array(r, operands[4])
     strides = ints(r, operands[3], "strides")
-    masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis")}
     starts, ends = (_elements(r, o, len(strides)) for o in operands[1:3])
-    spec = _spec(op, len(strides), len(shape))
     taken: list[tuple[Dim, Dim, int]] = []
     axis, flipped = 0, []
     places: dict[int, Array] = {}  # by axis, where these are data
     have = iter(dy.shape)
-    for kind, i in spec:
-        is_one = kind == "axis" and masks["shrink_axis"] >> i & 1
-        size = ONE if is_one else next(have)
+    for kind, i, first, last in _spec(op, starts, ends, len(shape)):
+        size = ONE if kind == "one" else next(have)
         if kind == "new":
             continue
         n = shape[axis]
         if kind == "all":
             taken.append((ZERO, n, 1))
-        elif is_one:
+        elif kind == "one":
             at = None if r.is_opaque(starts[i]) else _wrapped(r, starts[i], n)
             if at is None:
                 places[axis], at = _place(r, operands[1], i, n), ZERO
             taken.append((at, ONE, 1))
         else:
-            first = None if masks["begin"] >> i & 1 else starts[i]
-            last = None if masks["end"] >> i & 1 else ends[i]
             low = ZERO
             if _is_data(r, first, last, strides[i]):
                 r.at_most(size, n, f"the size {{0}} to take of dimension {axis} is larger than its {{1}}")
@@ -247,7 +242,7 @@ def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
                 size = _range_of(r, probe, 0, first, last, strides[i]).shape[0]
                 if first is not None:
                     at = _wrapped(r, first if strides[i] > 0 else _turned(r, first, n), n)
-                    low = r.evaluator.scalar.minimum(r.evaluator.scalar.maximum(at, ZERO), n)  # type: ignore[arg-type]
+                    low = _clamped(r, at, n)  # type: ignore[arg-type]
                 if strides[i] < 0:
                     flipped.append(axis)
             taken.append((low, size, abs(strides[i])))
@@ -262,7 +257,7 @@ def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     ]
     gaps = tuple(Dim.const(stride - 1) for _, _, stride in taken)
     made = dy.emit("pad", dy.like(0), low=tuple(lows), high=tuple(highs), interior=gaps)
-    made = made.emit("reverse", dims=tuple(flipped)) if flipped else made
+    made = made.reverse(flipped)
     if places:
         zero = Array(r, r.constant(np.zeros((), I64)))
         at_each = [places.get(axis, zero) for axis in range(len(shape))]
@@ -277,8 +272,7 @@ def strided_update(r: Reader, op: Node, operands: list[Operand]) -> Result:
     places = iota(r, (count,), 0, I64).reshape(x.shape)
     at = Array(r, r.data(strided_slice(r, op, [places.value, *operands[1:4]])))  # type: ignore[arg-type]
     flat = new.broadcast(at.shape).reshape((dim_product(at.shape),))
-    body = make_region(r.facts, [(x.dtype, ())] * 2, lambda b, v: [v[1]])
-    made = x.reshape((count,)).scatter(at.reshape(flat.shape).expand(1), flat, 1, body)
+    made = x.reshape((count,)).scatter(at.reshape(flat.shape).expand(1), flat, 1)
     return made.reshape(x.shape).value
 
 
@@ -300,30 +294,12 @@ def _gather_elements(r: Reader, op: Node, x: np.ndarray, *rest: np.ndarray) -> n
         return None
     axis = rest[1].reshape(-1)[0].value if len(rest) > 1 else 0
     at = np.array([d.value for d in rest[0].reshape(-1)], int).reshape(rest[0].shape)
-    made = np.take(x, at, axis)
-    if isinstance(made, np.ndarray):
-        return made
-    scalar = np.empty((), object)
-    scalar[()] = made
-    return scalar
+    return objects(np.take(x, at, axis))
 
 
 def _gather_nd(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, at = array(r, operands[0]), array(r, operands[1])
-    depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
-    batch = at.rank - 1
-    made = x.emit(
-        "gather",
-        at,
-        offset_dims=tuple(range(batch, batch + x.rank - depth)),
-        collapsed_slice_dims=tuple(range(depth)),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=tuple(range(depth)),
-        index_vector_dim=batch,
-        slice_sizes=tuple(ONE if a < depth else n for a, n in enumerate(x.shape)),
-    )
-    return made.value
+    return x.gather(at, r.constants((at.shape[-1],), "the length of an index vector")[0]).value
 
 
 def _one_hot(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -336,17 +312,10 @@ def _one_hot(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return where(spread == iota(r, shape, axis, at.dtype), on, off).value
 
 
-def _reverse(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    axes = tuple(sorted({a % x.rank for a in ints(r, operands[1], "the axes")}))
-    return (x.emit("reverse", dims=axes) if axes else x).value
-
-
 def _reverse_flagged(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """The axes are those with a flag."""
-    x = array(r, operands[0])
-    axes = tuple(axis for axis, flag in enumerate(ints(r, operands[1], "the axes")) if flag)
-    return (x.emit("reverse", dims=axes) if axes else x).value
+    axes = [axis for axis, flag in enumerate(ints(r, operands[1], "the axes")) if flag]
+    return array(r, operands[0]).reverse(axes).value
 
 
 def _reverse_sequence(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -360,20 +329,8 @@ def _reverse_sequence(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def take_along(x: Array, at: Array, axis: int) -> Array:
     """For each place of `at` the element with that index along an axis."""
-    r = x.r
     parts = [at.iota(a, I64).expand(at.rank) if a != axis else at.cast(I64).expand(at.rank) for a in range(x.rank)]
-    made = x.emit(
-        "gather",
-        joined(parts, at.rank),
-        offset_dims=(),
-        collapsed_slice_dims=tuple(range(x.rank)),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=tuple(range(x.rank)),
-        index_vector_dim=at.rank,
-        slice_sizes=(ONE,) * x.rank,
-    )
-    return Array(r, made.value)
+    return x.gather(joined(parts, at.rank), x.rank)
 
 
 def _roll(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -418,7 +375,7 @@ HANDLERS: dict[str, Handler] = {
     "ResourceGather": _gather,
     "Reverse": _reverse_flagged,
     "ReverseSequence": _reverse_sequence,
-    "ReverseV2": _reverse,
+    "ReverseV2": lambda r, op, operands: array(r, operands[0]).reverse(ints(r, operands[1], "the axes")).value,
     "Roll": _roll,
     "Slice": folding(_slice_elements, _slice),
     "StridedSlice": folding(_strided_elements, strided_slice),

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Region
-from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import identity, monoid_region
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
-from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
@@ -24,23 +21,6 @@ if TYPE_CHECKING:
     from hlo_disc.import_.tensorflow.program import Node
 
 
-_INVERSES = {"sub": "subtract", "div": "divide"}
-
-
-def replacing(r: Construction, dtype: np.dtype) -> Region:
-    """The region of a scatter whose updates take the place of elements."""
-    return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
-
-
-def combining(r: Reader, kind: str, dtype: np.dtype) -> Region:
-    """The region of a scatter. kind: set, sub, div, or a monoid's name."""
-    if kind == "set":
-        return replacing(r, dtype)
-    if kind in _INVERSES:
-        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op(_INVERSES[kind], v)])
-    return monoid_region(kind, dtype)
-
-
 def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Array:
     """Updates at places that vectors of numbers say: one for each, of the shape of what it goes to."""
     depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
@@ -49,7 +29,7 @@ def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Arra
         r.unsupported(f"updates of rank {updates.rank} where it is {len(wanted)}")
     for axis, (d, n) in enumerate(zip(updates.shape, wanted, strict=True)):
         r.equal(d, n, f"dimension {axis} of the updates and of what they go to")
-    return x.scatter(at, updates, depth, combining(r, kind, x.dtype))
+    return x.scatter(at, updates, depth, kind)
 
 
 def scatter_into(kind: str) -> Handler:
@@ -83,11 +63,11 @@ def _segments(kind: str, mean: bool = False) -> Handler:
         start = filled(r, identity(kind, x.dtype), x.dtype, (count, *rest))
         if kind in ("max", "min"):
             start = filled(r, _finite(kind, x.dtype), x.dtype, (count, *rest))
-        made = start.scatter(at, flat, 1, monoid_region(kind, x.dtype))
+        made = start.scatter(at, flat, 1, kind)
         if len(operands) > 2 and not mean:
             return made.value
         ones = filled(r, 1, np.int32, (flat.shape[0],))
-        rows = filled(r, 0, np.int32, (count,)).scatter(at, ones, 1, monoid_region("add", np.dtype(np.int32)))
+        rows = filled(r, 0, np.int32, (count,)).scatter(at, ones, 1, "add")
         rows = rows.broadcast((count, *rest), (0,))
         if mean:
             made = made / rows.maximum(1).cast(x.dtype)
@@ -115,11 +95,7 @@ def _dense(r: Reader, op: Node, operands: list[Operand]) -> Result:
     shape = r.sizes(operands[1])
     at = at.reshape((dim_product(at.shape[:1]), at.shape[1] if at.rank > 1 else ONE))
     r.equal(at.shape[1], len(shape) * ONE, "the length of an index and the rank")
-    return (
-        default.broadcast(shape)
-        .scatter(at, values.broadcast(at.shape[:1]), len(shape), replacing(r, values.dtype))
-        .value
-    )
+    return default.broadcast(shape).scatter(at, values.broadcast(at.shape[:1]), len(shape)).value
 
 
 def _where(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -133,7 +109,7 @@ def _where(r: Reader, op: Node, operands: list[Operand]) -> Result:
     axes = []
     for axis in range(x.rank):
         own = x.iota(axis, I64).reshape(flags.shape)
-        axes.append(filled(r, 0, I64, (size,)).scatter(place, own, 1, replacing(r, I64)).expand(1))
+        axes.append(filled(r, 0, I64, (size,)).scatter(place, own, 1).expand(1))
     return joined(axes, 1).value if axes else filled(r, 0, I64, (size, ZERO)).value
 
 
@@ -161,7 +137,7 @@ def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
     rest = parts[0].shape[places[0].rank :]
     rows = [x.reshape((at.shape[0], *rest)) for at, x in zip(flat, parts, strict=True)]
     at, x = joined(flat, 0), joined(rows, 0)
-    return filled(r, 0, x.dtype, (_last_segment(r, at), *rest)).scatter(at.expand(1), x, 1, replacing(r, x.dtype))
+    return filled(r, 0, x.dtype, (_last_segment(r, at), *rest)).scatter(at.expand(1), x, 1)
 
 
 def _stitch_elements(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray | None:
@@ -185,24 +161,14 @@ HANDLERS: dict[str, Handler] = {
     "DynamicStitch": folding(_stitch_elements, _dynamic_stitch),
     "ParallelDynamicStitch": folding(_stitch_elements, _dynamic_stitch),
     "ScatterNd": _scatter_nd,
-    "SegmentMax": _segments("max"),
-    "SegmentMaxV2": _segments("max"),
+    **{
+        form.format(name): _segments(kind)
+        for name, kind in (("Max", "max"), ("Min", "min"), ("Prod", "mul"), ("Sum", "add"))
+        for form in ("Segment{}", "Segment{}V2", "UnsortedSegment{}")
+    },
     "SegmentMean": _segments("add", mean=True),
-    "SegmentMin": _segments("min"),
-    "SegmentMinV2": _segments("min"),
-    "SegmentProd": _segments("mul"),
-    "SegmentProdV2": _segments("mul"),
-    "SegmentSum": _segments("add"),
-    "SegmentSumV2": _segments("add"),
     "SparseToDense": _dense,
-    "TensorScatterAdd": scatter_into("add"),
-    "TensorScatterMax": scatter_into("max"),
-    "TensorScatterMin": scatter_into("min"),
-    "TensorScatterSub": scatter_into("sub"),
+    **{f"TensorScatter{kind.title()}": scatter_into(kind) for kind in ("add", "max", "min", "sub")},
     "TensorScatterUpdate": scatter_into("set"),
-    "UnsortedSegmentMax": _segments("max"),
-    "UnsortedSegmentMin": _segments("min"),
-    "UnsortedSegmentProd": _segments("mul"),
-    "UnsortedSegmentSum": _segments("add"),
     "Where": _where,
 }

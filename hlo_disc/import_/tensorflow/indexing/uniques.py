@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
-from hlo_disc.import_.tensorflow.indexing.scatters import replacing
 from hlo_disc.import_.tensorflow.shapes import axis_of, result_dtype, shape_of
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def chosen(x: Array, place: Array, size: Dim) -> Array:
     """The rows with a place, there."""
     r = x.r
     start = filled(r, 0, x.dtype, (size, *x.shape[1:]))
-    return start.scatter(place.expand(1), x, 1, replacing(r, x.dtype))
+    return start.scatter(place.expand(1), x, 1)
 
 
 def _groups(r: Reader, x: Array) -> tuple[Array, Array]:
@@ -45,8 +43,8 @@ def _groups(r: Reader, x: Array) -> tuple[Array, Array]:
     before = joined([filled(r, True, BOOL, (Dim.min(n, ONE),)), _differ(r, ordered)], 0)
     number = before.cast(I64).cumulative("add", 0) - 1
     least = filled(r, np.iinfo(np.int64).max, I64, (n,))
-    first = least.scatter(number.expand(1), origin, 1, monoid_region("min", I64))
-    return filled(r, 0, I64, (n,)).scatter(origin.expand(1), number, 1, replacing(r, I64)), first
+    first = least.scatter(number.expand(1), origin, 1, "min")
+    return filled(r, 0, I64, (n,)).scatter(origin.expand(1), number, 1), first
 
 
 def _differ(r: Reader, x: Array) -> Array:
@@ -70,7 +68,7 @@ def _unique(r: Reader, op: Node, operands: list[Operand]) -> Result:
     made = [chosen(x, place, size), index.cast(result_dtype(op, 1))]
     if len(op.results) > 2:
         ones = filled(r, 1, I64, x.shape)
-        counts = filled(r, 0, I64, (size,)).scatter(index.expand(1), ones, 1, monoid_region("add", I64))
+        counts = filled(r, 0, I64, (size,)).scatter(index.expand(1), ones, 1, "add")
         made.append(counts.cast(result_dtype(op, 2)))
     return [y.value for y in made]
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
+from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined, loop
 from hlo_disc.import_.handlers.library import call_library, cholesky_of, lapack_name, triangular_solve_of
 from hlo_disc.import_.handlers.products.einsum import make_einsum
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -77,10 +76,6 @@ def _cross(r: Reader, op: Node, operands: list[Operand]) -> Result:
 # ------------------------------------------------------------------------------------------------------ factorisations
 
 
-def _cholesky(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return cholesky_of(r, r.data(operands[0]), True)
-
-
 def solve_triangular(r: Reader, a: Array, b: Array, lower: bool, adjoint: bool, unit: bool = False) -> Array:
     """Solve A x = b for a triangular matrix A, or for its adjoint."""
     batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
@@ -115,10 +110,7 @@ def permutation(r: Reader, pivots: Array) -> Array:
 
     def body(i: Array, perm: Array) -> list[Array]:
         at = i.broadcast((batch, ONE))
-        zero = i.like(0)
-        target = flat.emit("dynamic_slice", zero, i, sizes=(batch, ONE))
-        place = perm.iota(1, I32)
-        mine = perm.emit("dynamic_slice", zero, i, sizes=(batch, ONE))
+        target, mine, place = flat.window(1, i), perm.window(1, i), perm.iota(1, I32)
         other = where(place == target, perm, 0).sum([1], keep=True)
         swapped = where(place == target, mine, perm)
         return [i + 1, where(place == at, other, swapped)]
@@ -200,21 +192,17 @@ def _fft(kind: str, axes: int) -> Handler:
 
 
 HANDLERS: dict[str, Handler] = {
+    **{
+        f"{kind}{axes}D" if axes > 1 else kind: _fft(kind, axes)
+        for kind in ("FFT", "IFFT", "IRFFT", "RFFT")
+        for axes in (1, 2, 3)
+    },
     "BatchMatMul": _batch_mat_mul,
     "BatchMatMulV2": _batch_mat_mul,
     "BatchMatMulV3": _batch_mat_mul,
-    "Cholesky": _cholesky,
+    "Cholesky": lambda r, op, operands: cholesky_of(r, r.data(operands[0]), True),
     "Cross": _cross,
     "Einsum": _einsum,
-    "FFT": _fft("FFT", 1),
-    "FFT2D": _fft("FFT", 2),
-    "FFT3D": _fft("FFT", 3),
-    "IFFT": _fft("IFFT", 1),
-    "IFFT2D": _fft("IFFT", 2),
-    "IFFT3D": _fft("IFFT", 3),
-    "IRFFT": _fft("IRFFT", 1),
-    "IRFFT2D": _fft("IRFFT", 2),
-    "IRFFT3D": _fft("IRFFT", 3),
     "LogMatrixDeterminant": _log_determinant,
     "Lu": _lu,
     "MatMul": _mat_mul,
@@ -223,8 +211,5 @@ HANDLERS: dict[str, Handler] = {
     "MatrixInverse": _inverse,
     "MatrixSolve": _solve,
     "MatrixTriangularSolve": _triangular_solve,
-    "RFFT": _fft("RFFT", 1),
-    "RFFT2D": _fft("RFFT", 2),
-    "RFFT3D": _fft("RFFT", 3),
     "SparseMatMul": _mat_mul,
 }

@@ -15,8 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, array, filled, together
+from hlo_disc.import_.handlers.arrays import Array, array, filled, loop, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.elementwise import chlo

@@ -12,8 +12,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, array, filled
+from hlo_disc.import_.handlers.arrays import Array, array, filled, loop
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.sampling.random import (

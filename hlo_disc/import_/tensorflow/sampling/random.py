@@ -11,8 +11,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
-from hlo_disc.import_.formulas.loops import loop
-from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
+from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined, loop
 from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
@@ -76,8 +75,7 @@ def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array
     philox_only(r, operands)
     key, counter = array(r, operands[1]), array(r, operands[2])
     low, high = (Array(r, r.element(counter.value, i)) for i in range(2))
-    _, bits = philox_bits(r, Array(r, r.element(key.value, 0)), [low, high], shape, width)
-    return Array(r, bits.value)
+    return philox_bits(r, Array(r, r.element(key.value, 0)), [low, high], shape, width)[1]
 
 
 def unit(bits: Array, dtype: np.dtype) -> Array:

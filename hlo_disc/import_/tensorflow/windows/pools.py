@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import I64
-from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.import_.formulas.windows import Pad, Pool, numbered
 from hlo_disc.import_.handlers.arrays import Array, array, filled
@@ -102,7 +101,7 @@ def _max_pool_grad_at(r: Reader, op: Node, operands: list[Operand]) -> Result:
         place = place + place.iota(0, I64) * dim_product(x.shape[1:])
     flat = (dim_product(dy.shape),)
     made = filled(r, 0, dy.dtype, (count,))
-    made = made.scatter(place.reshape(flat).expand(1), dy.reshape(flat), 1, monoid_region("add", dy.dtype))
+    made = made.scatter(place.reshape(flat).expand(1), dy.reshape(flat), 1, "add")
     return made.reshape(x.shape).value
 
 

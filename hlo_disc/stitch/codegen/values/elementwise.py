@@ -59,10 +59,6 @@ def _by_type(
     return rule
 
 
-def _negate(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.apply(arith.NegFOp, *x) if b.is_float(x[0]) else b.binary("-", 0, x[0])
-
-
 def _abs(b: Builder, o: Op, x: list[Val]) -> Val:
     if b.is_float(x[0]):
         return b.apply(math.AbsFOp, *x)
@@ -75,10 +71,6 @@ def _sign(b: Builder, o: Op, x: list[Val]) -> Val:
     if is_unsigned(o.operands[0].dtype):
         return b.select(b.compare("==", v, zero), zero, one)
     return b.select(b.compare(">", v, zero), one, b.select(b.compare("<", v, zero), b.like(-1, v), v))
-
-
-def _not(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.apply(arith.XOrIOp, x[0], b.like(1 if o.operands[0].dtype == BOOL else -1, x[0]))
 
 
 def _divide(b: Builder, o: Op, x: list[Val]) -> Val:
@@ -125,19 +117,11 @@ def _shift(op: Make) -> Rule:
     return rule
 
 
-def _popcnt(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.apply(math.CtPopOp, low_bits(b, x[0], o.operands[0].dtype))
-
-
 def _count_leading_zeros(b: Builder, o: Op, x: list[Val]) -> Val:
     dtype = o.operands[0].dtype
     zeros = b.apply(math.CountLeadingZerosOp, low_bits(b, x[0], dtype))
     spare = 8 * dtype.itemsize - bit_width(dtype)
     return b.binary("-", zeros, spare) if spare else zeros
-
-
-def _power(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.apply(math.PowFOp, *x) if b.is_float(x[0]) else _integer_power(b, o, *x)
 
 
 def _integer_power(b: Builder, o: Op, base: Val, exponent: Val) -> Val:
@@ -168,21 +152,9 @@ def _logistic(b: Builder, o: Op, x: list[Val]) -> Val:
     return b.binary("/", 1.0, b.binary("+", b.apply(math.ExpOp, b.apply(arith.NegFOp, x[0])), 1.0))
 
 
-def _rsqrt(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.binary("/", 1.0, b.apply(math.SqrtOp, x[0]))
-
-
-def _is_finite(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.compare("<", b.apply(math.AbsFOp, x[0]), float("inf"))
-
-
 def _clamp(b: Builder, o: Op, x: list[Val]) -> Val:
     low, v, high = x
     return _MINIMUM(b, o, [_MAXIMUM(b, o, [v, low]), high])
-
-
-def _convert(b: Builder, o: Op, x: list[Val]) -> Val:
-    return convert(b, x[0], o.operands[0].dtype, o.attrs["dtype"])
 
 
 def _bitcast(b: Builder, o: Op, x: list[Val]) -> Val:
@@ -257,7 +229,7 @@ _ROWS: dict[str, Rule] = {
     "real": lambda b, o, x: pairs.part(b, x[0], 0),
     "imag": lambda b, o, x: pairs.part(b, x[0], 1),
     "abs": _abs,
-    "negate": _negate,
+    "negate": lambda b, o, x: b.apply(arith.NegFOp, *x) if b.is_float(x[0]) else b.binary("-", 0, x[0]),
     "sign": _sign,
     "exponential": _one(math.ExpOp),
     "exponential_minus_one": _one(math.ExpM1Op),
@@ -266,7 +238,7 @@ _ROWS: dict[str, Rule] = {
     "logistic": _logistic,
     "tanh": _one(math.TanhOp),
     "sqrt": _one(math.SqrtOp),
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda b, o, x: b.binary("/", 1.0, b.apply(math.SqrtOp, x[0])),
     "cbrt": _one(math.CbrtOp),
     "sine": _one(math.SinOp),
     "cosine": _one(math.CosOp),
@@ -277,13 +249,13 @@ _ROWS: dict[str, Rule] = {
     "ceil": _one(math.CeilOp),
     "round_nearest_afz": _one(math.RoundOp),
     "round_nearest_even": _one(math.RoundEvenOp),
-    "not": _not,
-    "is_finite": _is_finite,
-    "popcnt": _popcnt,
+    "not": lambda b, o, x: b.apply(arith.XOrIOp, x[0], b.like(1 if o.operands[0].dtype == BOOL else -1, x[0])),
+    "is_finite": lambda b, o, x: b.compare("<", b.apply(math.AbsFOp, x[0]), float("inf")),
+    "popcnt": lambda b, o, x: b.apply(math.CtPopOp, low_bits(b, x[0], o.operands[0].dtype)),
     "count_leading_zeros": _count_leading_zeros,
     "next_after": _next_after,
     "reduce_precision": _reduce_precision,
-    "convert": _convert,
+    "convert": lambda b, o, x: convert(b, x[0], o.operands[0].dtype, o.attrs["dtype"]),
     "bitcast_convert": _bitcast,
     "reinterpret": _bitcast,
     "add": _arithmetic("+", _ADD),
@@ -294,7 +266,7 @@ _ROWS: dict[str, Rule] = {
     "remainder": _remainder,
     "maximum": _MAXIMUM,
     "minimum": _MINIMUM,
-    "power": _power,
+    "power": lambda b, o, x: b.apply(math.PowFOp, *x) if b.is_float(x[0]) else _integer_power(b, o, *x),
     "atan2": _atan2,
     "and": _one(arith.AndIOp),
     "or": _one(arith.OrIOp),

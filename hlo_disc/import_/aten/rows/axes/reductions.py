@@ -53,10 +53,6 @@ def _tested(kind: str) -> Callable[..., Array]:
     return handle
 
 
-def _variance(r: AtenReader, x: Array, axes: Axes = None, correction: float | None = 1, keepdim: bool = False) -> Array:
-    return _var_mean(r, x, axes, correction, keepdim)[0]
-
-
 def _var_mean(
     r: AtenReader, x: Array, axes: Axes = None, correction: float | None = 1, keepdim: bool = False
 ) -> list[Array]:
@@ -114,8 +110,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.all.default": _tested("and"),
     "aten.all.dim": _tested("and"),
     "aten.all.dims": _tested("and"),
-    "aten.var.correction": lambda r, x, axes=None, *, correction=1, keepdim=False: _variance(
-        r, x, axes, correction, keepdim),
+    "aten.var.correction": lambda r, x, axes=None, *, correction=1, keepdim=False: _var_mean(
+        r, x, axes, correction, keepdim)[0],
     "aten.var_mean.correction": lambda r, x, axes=None, *, correction=1, keepdim=False: _var_mean(
         r, x, axes, correction, keepdim),
     "aten._softmax.default": _widely(softmax),

@@ -41,8 +41,7 @@ def _running_logsumexp(r: AtenReader, x: Array, axis: int) -> Array:
     wide = x.cast(computed(x.dtype))
     body = formula_region(r.facts, [wide.dtype] * 2, _log_add_exp)
     start = filled(r, -np.inf, wide.dtype)
-    (made,) = emit_all(r, "cumulative", [wide, start], dim=axis % x.rank, reverse=False, body=body)
-    return made.cast(x.dtype)
+    return wide.emit("cumulative", start, dim=axis % x.rank, reverse=False, body=body).cast(x.dtype)
 
 
 def _log_add_exp(a: Array, b: Array) -> list[Array]:

@@ -71,7 +71,7 @@ def _as_strided(
     r: AtenReader, x: Array, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
 ) -> Array:
     line, at = _line(r, r.out.shape, strides, offset)
-    return places.taken(r, line, places.indexed(r, line.shape, [at], wrap=False))
+    return places.rows(r, line, at)
 
 
 def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | None) -> tuple[Array, Array]:

@@ -25,23 +25,11 @@ def _reshape(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
     return x.reshape(r.out.shape)
 
 
-def _expand(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
-    return x.broadcast(r.out.shape)
-
-
-def _permute(r: AtenReader, x: Array, order: Sequence[int]) -> Array:
-    return x.transpose(order)
-
-
 def _transpose(r: AtenReader, x: Array, a: int = 0, b: int = 1) -> Array:
     order = list(range(x.rank))
     if x.rank:
         order[a], order[b] = order[b], order[a]
     return x.transpose(order)
-
-
-def _t(r: AtenReader, x: Array) -> Array:
-    return _transpose(r, x) if x.rank == 2 else x
 
 
 def place(r: AtenReader, index: Size, size: Dim) -> Dim:
@@ -85,10 +73,6 @@ def _split(r: AtenReader, x: Array, _: object, axis: int = 0) -> list[Array]:
     return parts
 
 
-def _unbind(r: AtenReader, x: Array, axis: int = 0) -> list[Array]:
-    return [x.slice(axis, i, i + 1).squeeze(axis) for i in range(len(r.outs))]
-
-
 def _cat(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
     """Empty tensors of one axis are left out, whatever the others are."""
     rank = len(r.out.shape)
@@ -98,10 +82,6 @@ def _cat(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
 
 def _stack(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
     return joined([x.cast(r.out.dtype).expand(axis) for x in tensors], axis)
-
-
-def _flip(r: AtenReader, x: Array, axes: Sequence[int]) -> Array:
-    return x.emit("reverse", dims=tuple(sorted(axis % x.rank for axis in axes))) if x.rank and axes else x
 
 
 def _repeat(r: AtenReader, x: Array, repeats: Sequence[Size]) -> Array:
@@ -143,10 +123,6 @@ def _full_of(r: AtenReader, _: object, value: Operand, *__: object, **___: objec
     return r.full(value, r.out.dtype, r.out.shape)
 
 
-def _scalar_tensor(r: AtenReader, value: Operand, **_: object) -> Array:
-    return r.held(value, r.out.dtype)
-
-
 def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: object) -> Array:
     """Floats are computed in f64, as start + i * step."""
     whole = r.out.dtype.kind in "iu" and not any(isinstance(x, float) for x in (start, step))
@@ -159,10 +135,6 @@ def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_:
     return numbers.cast(r.out.dtype)
 
 
-def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: object) -> Array:
-    return _arange(r, start, length, step)
-
-
 def _tril(keep: str) -> Callable[..., Array]:
     """The lower (GE) or upper (LE) triangle of matrices."""
 
@@ -173,10 +145,6 @@ def _tril(keep: str) -> Callable[..., Array]:
         return where(inside, x, 0)
 
     return handle
-
-
-# What nobody has written is zero here.
-_empty = _full(0)
 
 
 def _view_of_bits(r: AtenReader, x: Array, _: object) -> Array:
@@ -218,29 +186,36 @@ def view_as_complex(r: AtenReader, x: Array) -> Array:
     return x.slice(-1, 0, 1).squeeze(-1).emit("complex", x.slice(-1, 1, 2).squeeze(-1))
 
 
+# What nobody has written is zero here.
+_ZEROS = (
+    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten._efficientzerotensor.default",
+    "aten.empty.memory_format", "aten.empty_like.default", "aten.empty_permuted.default",
+    "prims.empty_permuted.default", "aten.empty_strided.default", "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+)  # fmt: skip
+_RESHAPES = (
+    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten._reshape_alias.default",
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze.default",
+)  # fmt: skip
+
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.view.default": _reshape,
+    **dict.fromkeys(_RESHAPES, _reshape),
+    **dict.fromkeys(_ZEROS, _full(0)),
+    **dict.fromkeys(("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"), _full(1)),
     "aten.view.dtype": _view_of_bits,
-    "aten._unsafe_view.default": _reshape,
-    "aten.reshape.default": _reshape,
-    "aten._reshape_alias.default": _reshape,
-    "aten.squeeze.default": _reshape,
-    "aten.squeeze.dim": _reshape,
-    "aten.squeeze.dims": _reshape,
-    "aten.unsqueeze.default": _reshape,
-    "aten.expand.default": _expand,
+    "aten.expand.default": lambda r, x, *_, **__: x.broadcast(r.out.shape),
     "prims.broadcast_in_dim.default": lambda r, x, _, dims: x.emit("broadcast", shape=r.out.shape, dims=tuple(dims)),
-    "aten.permute.default": _permute,
+    "aten.permute.default": lambda r, x, order: x.transpose(order),
     "aten.transpose.int": _transpose,
-    "aten.t.default": _t,
+    "aten.t.default": lambda r, x: _transpose(r, x) if x.rank == 2 else x,
     "aten.select.int": _select,
     "aten.slice.Tensor": _slice,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split,
-    "aten.unbind.int": _unbind,
+    "aten.unbind.int": lambda r, x, axis=0: [x.slice(axis, i, i + 1).squeeze(axis) for i in range(len(r.outs))],
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
-    "aten.flip.default": _flip,
+    "aten.flip.default": lambda r, x, axes: x.reverse(axes),
     "aten.copy.default": lambda r, x, source, *_: source.cast(x.dtype).broadcast(x.shape),
     "aten.repeat.default": _repeat,
     "aten.roll.default": _roll,
@@ -248,25 +223,11 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.full.default": _full_of,
     "aten.full_like.default": _full_of,
     "aten.new_full.default": lambda r, _, size, value, **__: _full_of(r, size, value),
-    "aten.zeros.default": _full(0),
-    "aten.zeros_like.default": _full(0),
-    "aten.new_zeros.default": _full(0),
-    "aten.ones.default": _full(1),
-    "aten.ones_like.default": _full(1),
-    "aten.new_ones.default": _full(1),
-    "aten.empty.memory_format": _empty,
-    "aten.empty_like.default": _empty,
-    "aten.empty_permuted.default": _empty,
-    "prims.empty_permuted.default": _empty,
-    "aten._efficientzerotensor.default": _full(0),
-    "aten.empty_strided.default": _empty,
-    "aten.new_empty.default": _empty,
-    "aten.new_empty_strided.default": _empty,
-    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.scalar_tensor.default": lambda r, value, **_: r.held(value, r.out.dtype),
     "aten.arange.start_step": _arange,
     "aten.arange.start": _arange,
     "aten.arange.default": lambda r, end, **_: _arange(r, 0, end),
-    "prims.iota.default": _prims_iota,
+    "prims.iota.default": lambda r, length, *, start=0, step=1, **_: _arange(r, start, length, step),
     "aten.tril.default": _tril("GE"),
     "aten.triu.default": _tril("LE"),
 }  # fmt: skip

@@ -38,7 +38,7 @@ def _bags(
     bag = _bag(r, offsets.slice(0, 0, shape[0]), index)
     kept = index != padding
     count = _added(r, shape[:1], I64, bag, kept.cast(I64))
-    rows = places.taken(r, table, places.indexed(r, table.shape, [index], wrap=False)).cast(wide)
+    rows = places.rows(r, table, index).cast(wide)
     if weights is not None:
         rows = rows * weights.cast(wide).expand(-1)
     of_index, size, largest = r.outs[1:]
@@ -79,7 +79,7 @@ def _largest(
     number = iota(r, rows.shape, 0, I32)
     is_it = kept.expand(-1) & (rows == places.taken(r, most, targets))
     first = places.put(r, r.full(_NONE, I32, shape), targets, where(is_it, number, _NONE), "min")
-    row = places.taken(r, index, places.indexed(r, index.shape, [first], wrap=False))
+    row = places.rows(r, index, first)
     empty = (count == 0).expand(-1)
     return where(empty, 0, most), where(empty, 0, row)
 
@@ -111,7 +111,7 @@ def _backward(
         return places.put(r, r.full(0, wide, table), targets, updates, "add").cast(r.out.dtype)
     if mode == _MEAN:
         gradient = gradient / count.maximum(1).cast(wide).expand(-1)
-    updates = places.taken(r, gradient, places.indexed(r, gradient.shape, [bag], wrap=False))
+    updates = places.rows(r, gradient, bag)
     if weights is not None:
         updates = updates * weights.cast(wide).expand(-1)
     updates = where((index != padding).expand(-1), updates, 0)
@@ -126,8 +126,8 @@ def _weights_backward(
     if bag.shape[0] is ZERO:
         bag = _bag(r, offsets.slice(0, 0, gradient.shape[0]), index)
     wide = computed(gradient.dtype)
-    rows = places.taken(r, table, places.indexed(r, table.shape, [index], wrap=False))
-    theirs = places.taken(r, gradient, places.indexed(r, gradient.shape, [bag], wrap=False))
+    rows = places.rows(r, table, index)
+    theirs = places.rows(r, gradient, bag)
     made = (rows.cast(wide) * theirs.cast(wide)).sum(-1)
     return where(index != padding, made, 0).cast(r.out.dtype)
 

@@ -85,11 +85,7 @@ def _index(r: AtenReader, x: Array, indices: Sequence[Array | None]) -> Array:
 def _masked_select(r: AtenReader, x: Array, mask: Array) -> Array:
     x, mask = together([x, mask])
     running, count = _running(r, mask.flat())
-    return _taken(r, x.flat(), _places(r, running, count))
-
-
-def _taken(r: AtenReader, line: Array, at: Array) -> Array:
-    return places.taken(r, line, places.indexed(r, line.shape, [at], wrap=False))
+    return places.rows(r, x.flat(), _places(r, running, count))
 
 
 def _repeat_interleave(r: AtenReader, repeats: Array, *, output_size: Size | None = None) -> Array:
@@ -122,11 +118,11 @@ def _unique(r: AtenReader, line: Array, origin: Array | None, inverse: bool, cou
     origin: where the elements of the line, which is sorted, come from.
     """
     number = iota(r, line.shape, 0, I64)
-    before = _taken(r, line, (number - 1).maximum(0))
+    before = places.rows(r, line, (number - 1).maximum(0))
     begins = (line != before) | (number == 0)
     running, count = _running(r, begins)
     first = _places(r, running, count)
-    made = [_taken(r, line, first), *(r.full(0, x.dtype, (Dim.const(0),)) for x in r.outs[1:])]
+    made = [places.rows(r, line, first), *(r.full(0, x.dtype, (Dim.const(0),)) for x in r.outs[1:])]
     if inverse:
         of_line = running - 1
         if origin is not None:

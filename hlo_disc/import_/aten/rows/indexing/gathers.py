@@ -21,10 +21,6 @@ def _index_select(r: AtenReader, x: Array, axis: int, index: Array) -> Array:
     return places.taken(r, x, places.indexed(r, x.shape, [None] * (axis % x.rank) + [line]))
 
 
-def _embedding(r: AtenReader, table: Array, index: Array, *_: object) -> Array:
-    return places.taken(r, table, places.indexed(r, table.shape, [index], wrap=False))
-
-
 def _gather(r: AtenReader, x: Array, axis: int, index: Array, **_: object) -> Array:
     """Gather along an axis. On other axes where the index is shorter than x, the first elements of x count."""
     if any(size is ZERO for size in index.shape):
@@ -49,7 +45,7 @@ def _diagonal(r: AtenReader, x: Array, offset: Size = 0, a: int = 0, b: int = 1)
 
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.index_select.default": _index_select,
-    "aten.embedding.default": _embedding,
+    "aten.embedding.default": lambda r, table, index, *_: places.rows(r, table, index),
     "aten.gather.default": _gather,
     "aten.take.default": _take,
     "aten.diagonal.default": _diagonal,

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
-from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.handlers.arrays import Array, emit_all, iota, joined, together
+from hlo_disc.import_.handlers.arrays import Array, combining, iota, joined, together
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -130,6 +129,11 @@ def taken(r: AtenReader, x: Array, places: Places) -> Array:
     return x.emit("gather", places.at, **places.numbers, slice_sizes=places.window)
 
 
+def rows(r: AtenReader, x: Array, at: Array) -> Array:
+    """The elements at indices of the first axis, which are in it."""
+    return taken(r, x, indexed(r, x.shape, [at], wrap=False))
+
+
 def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
     """With one more element on an axis that may have none, so that there is something to read."""
     if r.facts.at_most(ONE, x.shape[axis]) is Truth.YES:
@@ -137,20 +141,8 @@ def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
     return x.pad((0,) * x.rank, tuple(int(a == axis) for a in range(x.rank)), 0)
 
 
-def put(
-    r: AtenReader, x: Array, places: Places, updates: Array, kind: str | None = None, *, unique: bool = False
-) -> Array:
-    """x with updates there, or combined with them: add, mul, max, min. unique: no two meet."""
-    body = _replaced(x.dtype) if kind is None else _combined(kind, x.dtype)
+def put(r: AtenReader, x: Array, places: Places, updates: Array, kind: str = "set", *, unique: bool = False) -> Array:
+    """x with updates there, or combined with them. kind: as in `combining`. unique: no two meet."""
+    body = combining(r, kind, x.dtype)
     updates = updates.cast(x.dtype).broadcast(places.shape)
-    (made,) = emit_all(r, "scatter", [x, places.at, updates], **places.numbers, unique=unique, count=1, body=body)
-    return made
-
-
-def _replaced(dtype: np.dtype) -> Region:
-    inputs = tuple(Value(dtype, (), None, i) for i in range(2))
-    return Region(inputs, (), inputs[1:])
-
-
-def _combined(kind: str, dtype: np.dtype) -> Region:
-    return monoid_region(BOOLEAN[kind] if dtype == BOOL else kind, dtype)
+    return x.emit("scatter", places.at, updates, **places.numbers, unique=unique, count=1, body=body)

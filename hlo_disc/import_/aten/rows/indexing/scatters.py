@@ -159,10 +159,6 @@ def _scatter(
     return made.reshape(r.out.shape)
 
 
-def _scatter_add(r: AtenReader, x: Array, axis: int, index: Array, updates: Array) -> Array:
-    return _scatter(r, x, axis, index, updates, reduce="add")
-
-
 def _scatter_reduce(
     r: AtenReader, x: Array, axis: int, index: Array, updates: Array, reduction: str, *, include_self: bool = True
 ) -> Array:
@@ -187,7 +183,7 @@ def _masked_scatter(r: AtenReader, x: Array, mask: Array, source: Array) -> Arra
     if source.shape and dim_product(source.shape) is ZERO:
         return x
     flat = places.never_empty(r, source.reshape((dim_product(source.shape),)), 0)
-    return where(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
+    return where(mask, places.rows(r, flat, _number(r, mask)), x)
 
 
 def _masked_scatter_backward(r: AtenReader, gradient: Array, mask: Array, _: object) -> Array:
@@ -272,7 +268,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.scatter.value": _scatter,
     "aten.scatter.reduce": _scatter,
     "aten.scatter.value_reduce": _scatter,
-    "aten.scatter_add.default": _scatter_add,
+    "aten.scatter_add.default": lambda r, x, axis, index, updates: _scatter(r, x, axis, index, updates, reduce="add"),
     "aten.scatter_reduce.two": _scatter_reduce,
     "aten.put.default": _put,
     "aten.masked_scatter.default": _masked_scatter,

@@ -42,7 +42,7 @@ def found(r: AtenReader, line: Array, wanted: Array, right: bool) -> Array:
 
 def _at(r: AtenReader, line: Array, index: Array) -> Array:
     if line.rank == 1:
-        return places.taken(r, line, places.indexed(r, line.shape, [index], wrap=False))
+        return places.rows(r, line, index)
     return places.taken(r, line, places.along(r, line.shape, line.rank - 1, index, wrap=False))
 
 

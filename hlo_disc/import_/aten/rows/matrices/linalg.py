@@ -247,10 +247,6 @@ def _eigh(a: jax.Array, uplo: str = "L", compute_v: bool = True) -> Arrays:
     return values, vectors if compute_v else jnp.zeros((0,), a.dtype)
 
 
-def _eig(a: jax.Array) -> Arrays:
-    return lax.eig(a, compute_left_eigenvectors=False)
-
-
 def _eigvals(a: jax.Array) -> jax.Array:
     return lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
@@ -351,7 +347,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.linalg_qr.default": _handler(_qr),
     "aten._linalg_svd.default": _handler(_svd),
     "aten._linalg_eigh.default": _handler(_eigh),
-    "aten.linalg_eig.default": _handler(_eig),
+    "aten.linalg_eig.default": _handler(lambda a: lax.eig(a, compute_left_eigenvectors=False)),
     "aten._linalg_eigvals.default": _handler(_eigvals),
     "aten.linalg_solve_triangular.default": _handler(_solve_triangular),
     "aten.triangular_solve.default": _handler(_triangular_solve),

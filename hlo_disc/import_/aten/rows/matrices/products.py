@@ -19,14 +19,6 @@ def _product(r: AtenReader, a: Array, b: Array, batch: int = 0) -> Array:
     return matmul(a, b, computed(a.dtype), batch)
 
 
-def _mm(r: AtenReader, a: Array, b: Array) -> Array:
-    return _product(r, a, b).cast(r.out.dtype)
-
-
-def _bmm(r: AtenReader, a: Array, b: Array) -> Array:
-    return _product(r, a, b, 1).cast(r.out.dtype)
-
-
 def _scaled(r: AtenReader, x: Array, factor: Operand) -> Array:
     return x if is_just(factor, 1) else x * factor
 
@@ -44,9 +36,9 @@ def _added(batch: int) -> Callable[..., Array]:
 
 
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.mm.default": _mm,
+    "aten.mm.default": lambda r, a, b: _product(r, a, b).cast(r.out.dtype),
     "aten._int_mm.default": lambda r, a, b: matmul(a, b, I32),
-    "aten.bmm.default": _bmm,
+    "aten.bmm.default": lambda r, a, b: _product(r, a, b, 1).cast(r.out.dtype),
     "aten.addmm.default": _added(0),
     "aten.baddbmm.default": _added(1),
 }

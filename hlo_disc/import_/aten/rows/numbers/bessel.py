@@ -9,13 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
 from hlo_disc.import_.aten.rows.numbers import bessel_coefficients as c
-from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
-from hlo_disc.import_.aten.rows.numbers.special import zeta
-from hlo_disc.import_.by_jax import by_jax
-from hlo_disc.import_.handlers.arrays import Array
+from hlo_disc.import_.aten.rows.numbers.special import function, zeta
 
 Function = Callable[[jax.Array], jax.Array]
 _TWO_OVER_PI = 2 / np.pi
@@ -136,10 +132,6 @@ def _erfcx(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, 2 * jnp.exp(x * x) - made, made)
 
 
-def _function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
-    return elementwise(by_jax(fn), KIND.INT_TO_FLOAT)
-
-
 _PRIMS = {
     "bessel_i0": jax.scipy.special.i0,
     "bessel_i0e": jax.scipy.special.i0e,
@@ -165,6 +157,6 @@ _ATEN = {
 }
 
 ROWS: dict[str, Callable[..., Any]] = {
-    **{f"prims.{name}.default": _function(fn) for name, fn in _PRIMS.items()},
-    **{f"aten.special_{name}.default": _function(fn) for name, fn in _ATEN.items()},
+    **{f"prims.{name}.default": function(fn) for name, fn in _PRIMS.items()},
+    **{f"aten.special_{name}.default": function(fn) for name, fn in _ATEN.items()},
 }

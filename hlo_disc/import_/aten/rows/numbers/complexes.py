@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def _imag(r: AtenReader, x: Array) -> Array:
-    return x.op("imag")
-
-
 def _joined(r: AtenReader, re: Array, im: Array) -> Array:
     shape = r.out.shape
     if re.dtype.itemsize < 4:
@@ -46,7 +42,7 @@ def _angle(r: AtenReader, x: Array) -> Array:
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.view_as_real.default": view_as_real,
     "aten.view_as_complex.default": view_as_complex,
-    "aten.imag.default": _imag,
+    "aten.imag.default": lambda r, x: x.op("imag"),
     "aten.complex.default": _joined,
     "aten.polar.default": _polar,
     "aten.angle.default": elementwise(_angle, KIND.COMPLEX_TO_FLOAT),

@@ -58,6 +58,9 @@ def op(name: str) -> Formula:
     return lambda r, x, *others: x.emit(name, *others)
 
 
+_pow = op("power")
+
+
 def _compare(direction: str) -> Formula:
     return elementwise(lambda r, a, b: a.op("compare", b, direction=direction), KIND.ALWAYS_BOOL)
 
@@ -143,14 +146,6 @@ def _sign(r: AtenReader, x: Array) -> Array:
     return where(is_nan(r, x), 0, x.op("sign")) if dtype_class(x.dtype) == "float" else x.op("sign")
 
 
-def _reciprocal(r: AtenReader, x: Array) -> Array:
-    return r.full(1, x.dtype, x.shape) / x
-
-
-def _pow(r: AtenReader, a: Array, b: Array) -> Array:
-    return a.op("power", b)
-
-
 def _pow_scalar(r: AtenReader, x: Array, exponent: Operand) -> Array:
     """Small exponents are products and roots, as they are in eager mode."""
     common = elementwise(_COMMON_POWERS.get(exponent, _pow) if isinstance(exponent, (int, float)) else _pow)
@@ -172,14 +167,6 @@ def _gelu(r: AtenReader, x: Array, approximate: str = "none") -> Array:
     else:
         gate = (x * math.sqrt(0.5)).op("erf") + 1.0
     return x * 0.5 * gate
-
-
-def _silu(r: AtenReader, x: Array) -> Array:
-    return x * x.op("logistic")
-
-
-def _relu(r: AtenReader, x: Array) -> Array:
-    return x.maximum(0)
 
 
 def _clamp(r: AtenReader, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Array:
@@ -210,18 +197,6 @@ def _logical(name: str) -> Formula:
 def _converted(r: AtenReader, x: Operand, *_: object, **__: object) -> Array:
     """Other types, memory formats and devices: only types are something here. A number may stand for a tensor."""
     return r.scalar(x, r.out.dtype)
-
-
-def _fill(r: AtenReader, x: Array, value: Operand) -> Array:
-    return r.full(value, x.dtype, x.shape)
-
-
-def _addcmul(r: AtenReader, x: Array, a: Array, b: Array, value: Operand = 1) -> Array:
-    return x + _scaled(r, a * b, value)
-
-
-def _addcdiv(r: AtenReader, x: Array, a: Array, b: Array, value: Operand = 1) -> Array:
-    return x + _scaled(r, a, value) / b
 
 
 def _float(name: str) -> Formula:
@@ -255,6 +230,17 @@ def _infinite(r: AtenReader, x: Array) -> Array:
 _DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT, second_as_it_is=True)
 _MUL = elementwise(op("multiply"), second_as_it_is=True)
 
+# Functions that make floats of integers, and what they are of DHLO's.
+_FLOATS = {
+    "atan2": "atan2", "cos": "cosine", "erf": "erf", "erfc": "erfc", "exp": "exponential",
+    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "rsqrt": "rsqrt", "sigmoid": "logistic",
+    "sin": "sine", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+_CONVERSIONS = (
+    "aten._to_copy.default", "prims.convert_element_type.default", "aten.clone.default", "aten.alias.default",
+    "aten.detach.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.real.default",
+)  # fmt: skip
+
 ROWS: dict[str, Formula] = {
     "aten.add.Tensor": elementwise(_add),
     "aten.add.Scalar": elementwise(_add),
@@ -280,29 +266,17 @@ ROWS: dict[str, Formula] = {
     "aten.pow.Scalar": elementwise(_pow),
     "aten.maximum.default": elementwise(op("maximum")),
     "aten.minimum.default": elementwise(op("minimum")),
-    "aten.atan2.default": _float("atan2"),
-    "aten.eq.Tensor": _compare("EQ"),
-    "aten.eq.Scalar": _compare("EQ"),
-    "aten.ne.Tensor": _compare("NE"),
-    "aten.ne.Scalar": _compare("NE"),
-    "aten.lt.Tensor": _compare("LT"),
-    "aten.lt.Scalar": _compare("LT"),
-    "aten.le.Tensor": _compare("LE"),
-    "aten.le.Scalar": _compare("LE"),
-    "aten.gt.Tensor": _compare("GT"),
-    "aten.gt.Scalar": _compare("GT"),
-    "aten.ge.Tensor": _compare("GE"),
-    "aten.ge.Scalar": _compare("GE"),
-    "aten.logical_and.default": _logical("and"),
-    "aten.logical_or.default": _logical("or"),
-    "aten.logical_xor.default": _logical("xor"),
-    "aten.logical_not.default": _logical("not"),
-    "aten.bitwise_and.Tensor": elementwise(op("and")),
-    "aten.bitwise_and.Scalar": elementwise(op("and")),
-    "aten.bitwise_or.Tensor": elementwise(op("or")),
-    "aten.bitwise_or.Scalar": elementwise(op("or")),
-    "aten.bitwise_xor.Tensor": elementwise(op("xor")),
-    "aten.bitwise_xor.Scalar": elementwise(op("xor")),
+    **{
+        f"aten.{name}.{form}": _compare(name.upper())
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        for form in ("Tensor", "Scalar")
+    },
+    **{f"aten.logical_{name}.default": _logical(name) for name in ("and", "or", "xor", "not")},
+    **{
+        f"aten.bitwise_{name}.{form}": elementwise(op(name))
+        for name in ("and", "or", "xor")
+        for form in ("Tensor", "Scalar")
+    },
     "aten.bitwise_not.default": elementwise(op("not")),
     "aten.bitwise_left_shift.Tensor": elementwise(op("shift_left")),
     "aten.bitwise_right_shift.Tensor": elementwise(lambda _, a, b: a >> b),
@@ -318,41 +292,22 @@ ROWS: dict[str, Formula] = {
     "aten.trunc.default": elementwise(_trunc),
     "aten.round.default": elementwise(_round),
     "aten.round.decimals": elementwise(_round),
-    "aten.reciprocal.default": elementwise(_reciprocal, KIND.INT_TO_FLOAT),
-    "aten.sqrt.default": _float("sqrt"),
-    "aten.rsqrt.default": _float("rsqrt"),
-    "aten.exp.default": _float("exponential"),
-    "aten.expm1.default": _float("exponential_minus_one"),
-    "aten.log.default": _float("log"),
-    "aten.log1p.default": _float("log_plus_one"),
-    "aten.sin.default": _float("sine"),
-    "aten.cos.default": _float("cosine"),
-    "aten.tan.default": _float("tan"),
-    "aten.tanh.default": _float("tanh"),
-    "aten.sigmoid.default": _float("logistic"),
-    "aten.erf.default": _float("erf"),
-    "aten.erfc.default": _float("erfc"),
+    "aten.reciprocal.default": elementwise(lambda r, x: r.full(1, x.dtype, x.shape) / x, KIND.INT_TO_FLOAT),
+    **{f"aten.{name}.default": _float(own) for name, own in _FLOATS.items()},
     "aten.isnan.default": _classified(is_nan, False),
     "aten.isinf.default": _classified(_infinite, False),
     "aten.isfinite.default": _classified(finite, True),
     "aten.gelu.default": elementwise(_gelu),
-    "aten.silu.default": elementwise(_silu),
-    "aten.relu.default": elementwise(_relu),
+    "aten.silu.default": elementwise(lambda r, x: x * x.op("logistic")),
+    "aten.relu.default": elementwise(lambda r, x: x.maximum(0)),
     "aten.clamp.default": _clamp,
     "aten.clamp.Tensor": _clamp,
     "aten.clamp_min.default": _clamp,
     "aten.clamp_max.default": lambda r, x, high: _clamp(r, x, None, high),
     "aten.where.self": _where,
-    "aten.addcmul.default": elementwise(_addcmul),
-    "aten.addcdiv.default": elementwise(_addcdiv),
-    "aten._to_copy.default": _converted,
-    "prims.convert_element_type.default": _converted,
-    "aten.clone.default": _converted,
-    "aten.fill.Scalar": _fill,
-    "aten.fill.Tensor": _fill,
-    "aten.alias.default": _converted,
-    "aten.detach.default": _converted,
-    "aten.lift_fresh_copy.default": _converted,
-    "aten.lift_fresh.default": _converted,
-    "aten.real.default": _converted,
+    "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a * b, value)),
+    "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a, value) / b),
+    **dict.fromkeys(_CONVERSIONS, _converted),
+    "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
+    "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
 }

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
-from hlo_disc.import_.by_jax import by_jax
+from hlo_disc.import_.aten.rows.numbers.special import function
 
 
 class Recurrence(NamedTuple):
@@ -89,7 +87,7 @@ _KINDS = {
 }
 
 ROWS: dict[str, Callable[..., Any]] = {
-    f"aten.special_{name}.{form}": elementwise(by_jax(_polynomial(*kind)), KIND.INT_TO_FLOAT)
+    f"aten.special_{name}.{form}": function(_polynomial(*kind))
     for name, kind in _KINDS.items()
     for form in ("default", "x_scalar", "n_scalar")
 }

@@ -71,24 +71,17 @@ def _polygamma(r: AtenReader, order: int, x: Array) -> Array:
     return traced(r, low.get(order, fn), wide)[0].cast(r.out.dtype)
 
 
-def _function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
+def function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
+    """The row of a function that makes floats of integers."""
     return elementwise(by_jax(fn), KIND.INT_TO_FLOAT)
 
 
+_OF_JAX = "lgamma acos asin atan acosh asinh atanh cosh sinh igamma igammac".split()
+
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.lgamma.default": _function(jax.lax.lgamma),
-    "aten.digamma.default": _function(_digamma),
-    "aten.erfinv.default": _function(jax.lax.erf_inv),
-    "aten.acos.default": _function(jax.lax.acos),
-    "aten.asin.default": _function(jax.lax.asin),
-    "aten.atan.default": _function(jax.lax.atan),
-    "aten.acosh.default": _function(jax.lax.acosh),
-    "aten.asinh.default": _function(jax.lax.asinh),
-    "aten.atanh.default": _function(jax.lax.atanh),
-    "aten.cosh.default": _function(jax.lax.cosh),
-    "aten.sinh.default": _function(jax.lax.sinh),
-    "aten.igamma.default": _function(jax.lax.igamma),
-    "aten.igammac.default": _function(jax.lax.igammac),
+    **{f"aten.{name}.default": function(getattr(jax.lax, name)) for name in _OF_JAX},
+    "aten.digamma.default": function(_digamma),
+    "aten.erfinv.default": function(jax.lax.erf_inv),
     "aten.polygamma.default": _polygamma,
     "aten.nextafter.default": elementwise(by_jax(jax.lax.nextafter), KIND.NO_OPMATH),
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 
-def along(r: AtenReader, x: Array, axis: int, like: Array) -> Array:
+def _along(x: Array, axis: int, like: Array) -> Array:
     """Broadcast x, whose axes are those of `like` from `axis` on, over all other axes of `like`."""
     return x.emit("broadcast", shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
 
@@ -41,12 +41,12 @@ class Line:
     def window(self, r: AtenReader, x: Array, axis: int, otherwise: Operand) -> Array:
         """The elements of windows, with `otherwise` where there is none."""
         made = x.take(self.at, axis)
-        return where(along(r, self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
+        return where(_along(self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
 
     def sum(self, r: AtenReader, x: Array, axis: int) -> Array:
         return self.window(r, x, axis, 0).sum(axis + 1)
 
-    def lengths(self, r: AtenReader, dtype: np.dtype) -> Array:
+    def lengths(self, dtype: np.dtype) -> Array:
         return self.inside.cast(I64).sum(1).cast(dtype)
 
 
@@ -84,7 +84,7 @@ def _adaptive_means(spatial: int) -> Callable[..., Array]:
         made = x.cast(computed(x.dtype))
         for axis, line in _spatial(r, x, spatial):
             made = line.sum(r, made, axis)
-            made = made / along(r, line.lengths(r, made.dtype), axis, made)
+            made = made / _along(line.lengths(made.dtype), axis, made)
         return made.cast(r.out.dtype)
 
     return handle
@@ -95,8 +95,7 @@ def _adaptive_means_backward(spatial: int) -> Callable[..., Array]:
         made = gradient.cast(computed(x.dtype))
         for axis in range(x.rank - spatial, x.rank):
             size, count = x.shape[axis], gradient.shape[axis]
-            lengths = fractions(r, size, count).lengths(r, made.dtype)
-            made = made / along(r, lengths, axis, made)
+            made = made / _along(fractions(r, size, count).lengths(made.dtype), axis, made)
             made = fractions(r, count, size).sum(r, made, axis)
         return made.cast(r.out.dtype)
 

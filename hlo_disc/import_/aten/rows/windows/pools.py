@@ -5,7 +5,6 @@ The place of a maximum is the first in its window, of a NaN the last, as in eage
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import I64
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.windows.convolutions import each
@@ -82,22 +81,20 @@ def maxima(spatial: int) -> Callable[..., list[Array]]:
     return handle
 
 
-def scattered(r: AtenReader, gradient: Array, at: Array, shape: Shape, spatial: int) -> Array:
-    """A tensor of `shape`, to whose elements with these numbers a gradient is added."""
-    outer = len(shape) - spatial
-
-    def lines(x: Array) -> Array:
-        return x.reshape((math.prod(x.shape[:outer], start=ONE), math.prod(x.shape[outer:], start=ONE)))
-
-    flat = math.prod(shape[:outer], start=ONE), math.prod(shape[outer:], start=ONE)
-    targets = places.along(r, flat, 1, lines(at), wrap=False)
-    wide = gradient.cast(computed(gradient.dtype))
-    return places.put(r, r.full(0, wide.dtype, flat), targets, lines(wide), "add").reshape(shape)
-
-
 def maxima_backward(spatial: int) -> Callable[..., Array]:
+    """A gradient is added to the elements whose numbers within the last axes are the last operand."""
+
     def handle(r: AtenReader, gradient: Array, x: Array, *args: Any) -> Array:
-        return scattered(r, gradient, args[-1], x.shape, spatial).cast(r.out.dtype)
+        outer = x.rank - spatial
+
+        def lines(shape: Shape) -> Shape:
+            return dim_product(shape[:outer]), dim_product(shape[outer:])
+
+        wide, at = gradient.cast(computed(gradient.dtype)), args[-1].reshape(lines(args[-1].shape))
+        start = r.full(0, wide.dtype, lines(x.shape))
+        targets = places.along(r, start.shape, 1, at, wrap=False)
+        made = places.put(r, start, targets, wide.reshape(lines(wide.shape)), "add")
+        return made.reshape(x.shape).cast(r.out.dtype)
 
     return handle
 
@@ -112,7 +109,7 @@ def _divisor(r: AtenReader, windows: Windows, include_pad: bool, given: Size | N
     whole = all(r.facts.at_most(after, before if include_pad else ZERO).name == "YES"
                 for after, before in zip(windows.after, windows.before, strict=True))  # fmt: skip
     if whole and (include_pad or all(before is ZERO for before in windows.before)):
-        return r.scalar(math.prod(windows.window, start=ONE), dtype)
+        return r.scalar(dim_product(windows.window), dtype)
     product = r.full(1, I64, windows.counts)
     rows = zip(windows.sizes, windows.window, windows.strides, windows.before, windows.counts, strict=True)
     for axis, (n, k, s, p, _) in enumerate(rows):

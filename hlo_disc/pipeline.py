@@ -1,7 +1,7 @@
-"""From a program source to a `Program`: the stages, in order, each with the reason for its place.
+"""The stages from a program source to a `Program`, in order, each with the reason for its position.
 
-A stage is a function from the record of what is known before it to the record of what is known after it. A record is
-frozen; it has all fields of the one before. With `options.dump`, what each stage made is written as text.
+A stage is a function from one record to the next. A record is frozen; it has all fields of the one before. With
+`options.dump`, the result of each stage is written as text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The calling convention of compiled code as Python spells it; `ral/core/ral.h` is the same for the runtime.
+"""The calling convention of compiled code, in Python; `ral/core/ral.h` is the same for the runtime.
 
 A test compares the numbers and names here with that header.
 """

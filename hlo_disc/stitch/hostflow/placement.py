@@ -1,6 +1,6 @@
-"""Where every value lies: in the caller's memory, in a slot of the arena, or in memory that the run asks for.
+"""The memory of every value: the caller's memory, a slot of the arena, or memory that is allocated during the run.
 
-From groups and what their kernels need to places. All but sizes that depend on data is decided before the call.
+Everything except sizes that depend on data is decided before the call.
 """
 
 from __future__ import annotations

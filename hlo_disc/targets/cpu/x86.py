@@ -1,7 +1,7 @@
-"""The target "cpu", for x86-64: what this machine has, and objects linked into this process.
+"""The target "cpu", for x86-64: the features of this machine, and objects linked into this process.
 
-This module implements `hlo_disc.targets.target.Target`. What compiles is loaded when it is asked for: to run what is
-compiled needs none of it.
+This module implements `hlo_disc.targets.target.Target`. The compiler is loaded only when it is needed: to run compiled
+code needs none of it.
 """
 
 from __future__ import annotations

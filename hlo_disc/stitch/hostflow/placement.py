@@ -23,9 +23,9 @@ class Placement:
     """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step;
     order: the step of each group.
 
-    outputs: values that lie in an output, by its number. constants: what kernels read of them. packed: those that
-    no kernel reads but in packed form, by number. stored: registers that kernels read in memory. late: symbols that
-    only the run knows; late_places: the slots of values of such sizes, each allocated by itself.
+    outputs: values that lie in an output, by its number. constants: the constants that kernels read. packed: constants
+    that kernels read only in packed form, by number. stored: registers that kernels read in memory. late: symbols
+    that are known only at run time; late_places: the slots of values of such sizes, each allocated by itself.
     """
 
     outputs: Mapping[Value, int]

@@ -1,4 +1,4 @@
-"""The calling convention of compiled code as Python spells it; `ral/core/ral.h` is the same for the runtime.
+"""The calling convention of compiled code, in Python; `ral/core/ral.h` is the same for the runtime.
 
 A test compares the numbers and names here with that header.
 """
@@ -30,14 +30,14 @@ MODULES = "hlo_disc.modules"
 
 
 class EnvLayout(NamedTuple):
-    """Where `env`, the 64-bit words that `plan` fills for `main`, holds what. Made once, by `of`, for each program.
+    """The layout of `env`, the 64-bit words that `plan` fills for `main`. Made once, by `of`, for each program.
 
     arena, scratch: the words with the bytes of the arena, and of a worker's scratch.
     symbols, outputs: the first of the words with the symbols' values, and with the sizes of all outputs.
-    wide: the word that says whether kernels need indices of 64 bits; -1 for a program where that is no question.
+    wide: the word that says whether kernels need indices of 64 bits; -1 for a program that never needs them.
     asked: the word that says which asked conditions do not hold, bit k for number k and the last bit for all that have
-        none of their own; -1 for a program without any. It says so when a guard is broken, too.
-    words: how many there are. When a guard is broken the first of them hold the values of its message instead.
+        none of their own; -1 for a program without any. It is set when a guard is broken, too.
+    words: their number. When a guard is broken, the first words hold the values of its message instead.
     """
 
     arena: int

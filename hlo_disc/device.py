@@ -1,4 +1,4 @@
-"""The facts about a machine that schedules may use: records, which targets fill in. No schedule asks for a name."""
+"""The facts about a machine that schedules may use: records that targets fill in. No schedule uses a target's name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Slices = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Team:
-    """Threads that work on a block together: each holds some of the lanes of every vector.
+    """Threads that work on a block together. Each holds some of the lanes of every vector.
 
-    threads: how many, a power of two. chunks: into how many runs of neighbouring lanes a vector is cut; of each, every
-        thread holds as many neighbours as there are. count: teams that are launched side by side, each with a block of
-        its own; more than one only where a team is no larger than a warp.
-    warp: threads that exchange values without memory. registers: that each may have; 0 where the machine decides.
-    most: elements of the rows that are left to it where a larger team could have them.
+    threads: their number, a power of two. chunks: the number of runs of neighbouring lanes of a vector; every thread
+        holds equally many neighbours of each run. count: teams that are launched side by side, each with a block of
+        its own; more than one only if a team is no larger than a warp.
+    warp: threads that exchange values without memory. registers: the most that each may have; 0 if the machine decides.
+    most: the longest rows, in elements, for which this team is chosen although a larger one could have them.
     """
 
     threads: int
@@ -43,8 +43,8 @@ class Team:
 class Tile:
     """The part of a matrix product that a team of threads computes: rows x cols results, `depth` products at a time.
 
-    parts: of the team, which share the depth; with more than one the tile is for few rows. least: it is used only
-        for at least so many results. registers: see Team.
+    parts: parts of the team that share the depth; with more than one the tile is for few rows. least: the fewest
+        results for which it is used. registers: see Team.
     """
 
     rows: int
@@ -77,12 +77,12 @@ class Held:
 class Mma:
     """An instruction by which a warp adds the products of two small matrices, of `depth` each, to a third one.
 
-    name: what the target calls it. operands, sums: numpy's names of their element types. warp: its threads.
-    row_parts, col_parts: where the parts begin that operands are made of, (row, k) and (column, k), in the order of a
-        thread's registers; sum_parts: (row, column).
+    name: its name in the target. operands, sums: numpy's names of their element types. warp: its threads.
+    row_parts, col_parts: where the parts of operands begin, (row, k) and (column, k), in the order of a thread's
+        registers; sum_parts: (row, column).
     held: how threads hold a part of an operand, whose lines are along K. sums_held: of the sums, whose lines are rows.
-    exact: whether operands are multiplied as they are; if not, operands of f32 are rounded to TF32 before.
-    by_parts: whether the machine reads parts as such from fast memory, those that lie the other way turned.
+    exact: whether operands are multiplied unchanged; if not, operands of f32 are rounded to TF32 before.
+    by_parts: whether the machine reads whole parts from fast memory, and transposes parts if necessary.
     """
 
     name: str
@@ -109,28 +109,28 @@ class Device:
     registers: vector registers of a thread.
     unroll: independent vectors in flight in a memory-bound loop.
     tile_rows, tile_vectors: the register tile of the matrix multiply (rows x vectors of accumulators).
-    row_steps: rows of the tiles that finish what `tile_rows` leaves over, largest first, ending in 1.
+    row_steps: rows of the tiles for the rows that `tile_rows` leaves over, largest first, ending in 1.
     grain: elements of memory-bound work that are worth a block of their own, of a team for each of its runs.
-    at_once: runs that all teams should have before a run has more than a register of work, up to the grain; 0 where
+    at_once: the number of runs of all teams from which a run has more than a register of work, up to the grain; 0 if
         blocks are always worth the grain.
-    slices: parts of a long axis that blocks share, by how many results there are at most: where its results are
-        combined at once, and where one by one. parts: the same of cumulative ops.
+    slices: parts of a long axis that blocks share, by the largest number of results: if results are combined at once,
+        and if one by one. parts: the same for cumulative ops.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
-    teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
-    tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
-        none where register tiles are one thread's.
-    matrix: instructions that multiply small matrices. matrix_tiles: the tiles of products that they make
-        of operands of 16 bits; of others K is as long in bytes.
+    teams: the teams of threads that share blocks, smallest first; none if a block is one thread's.
+    tiles: the tiles of a team in a matrix multiply. The first that sizes allow is taken; the last is for all sizes.
+        None if register tiles are one thread's.
+    matrix: instructions that multiply small matrices. matrix_tiles: the tiles of their products for operands of 16
+        bits; for other operands K has the same length in bytes.
     fast_limit: bytes of fast memory that a launch may ask for, besides EXCHANGE_BYTES; 0 for any number.
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     tile_dot: whether it has eight registers of 16 lines of 64 bytes, and an instruction that adds to one the product of
         two that hold bf16 (`bf16_tiles.py`).
-    prefetch: how many bytes ahead register tiles ask for their columns, and the first of several passes over a row for
-        what it reads; 0 where the machine needs no such help.
-    narrow: kernels may have indices of 32 bits where all of a call are below this number; 0 for never.
-    library_products: from so many products of numbers on a product of matrices is the vendor's library's, where there
-        is one that has a way to compute it; 0 for never.
+    prefetch: how many bytes ahead register tiles prefetch their columns, and the first of several passes over a row its
+        elements; 0 if the machine needs no prefetching.
+    narrow: kernels may have indices of 32 bits if all indices of a call are below this number; 0 for never.
+    library_products: the number of multiplications from which the vendor's library computes a product of matrices, if
+        there is one that can; 0 for never.
     host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
     """
 

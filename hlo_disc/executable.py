@@ -1,6 +1,6 @@
-"""From a compiled `Program` to something that can be called.
+"""Links a compiled `Program`, so that it can be called.
 
-An `Executable` links a program's object code into this process and calls it through `hlo_disc.ral`; it holds no state
+An `Executable` links a program's object code into this process and calls it through `hlo_disc.ral`. It holds no state
 of a call, so any number of threads may use one.
 """
 

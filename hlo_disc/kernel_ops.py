@@ -1,7 +1,7 @@
-"""The words that `stitch` writes and `targets` read in kernels, beside those of MLIR's dialects: attributes, and ops.
+"""The attributes and ops of kernels that MLIR's dialects lack; `stitch` writes them and `targets` read them.
 
-An `Attribute` is set and read with its own type. An `Extension` is an op that no dialect has: its fields are what it
-is given when it is built, its operands are checked then, and again when it is translated.
+An `Attribute` is set and read with its own type. An `Extension` is an op that no dialect has. Its fields are its
+arguments when it is built. Its operands are checked then, and again when it is translated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From a program source to a `Program`: the stages, in order, each with the reason for its place.
+"""The stages from a program source to a `Program`, in order, each with the reason for its position.
 
-A stage is a function from the record of what is known before it to the record of what is known after it. A record is
-frozen; it has all fields of the one before. With `options.dump`, what each stage made is written as text.
+A stage is a function from one record to the next. A record is frozen; it has all fields of the one before. With
+`options.dump`, the result of each stage is written as text.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class Request:
     """A program to compile.
 
-    source: a graph, or what makes one. open: what the compilation leaves at its end. serial: its number in the process,
-    for the names of its dumps. listing: what code generation shows of its own steps, by file suffix.
+    source: a graph, or a function that returns one. open: contexts that the compilation leaves at its end. serial: its
+    number in the process, for the names of its dumps. listing: texts of code generation's own steps, by file suffix.
     """
 
     source: Graph | Callable[[], Graph]
@@ -95,8 +95,8 @@ class Placed(Formed):
 class Built(Placed):
     """Kernels that were handed to the target.
 
-    kernels: as text, where that is dumped. decisive: sizes for which kernels need wider indices; wide: the kernels with
-    those, as bytecode.
+    kernels: as text, if that is dumped. decisive: sizes for which kernels need wider indices; wide: the kernels with
+    wide indices, as bytecode.
     """
 
     compilation: Compilation
@@ -121,7 +121,7 @@ class Compiled(Flowing):
 
 @dataclass(frozen=True)
 class Stage:
-    """name: of its time and its dumps. why: the reason for its place. dump: (file suffix, text) pairs of its result."""
+    """name: in timings and dumps. why: the reason for its position. dump: (file suffix, text) pairs of its result."""
 
     name: str
     why: str
@@ -293,8 +293,8 @@ STAGES: tuple[Stage, ...] = (
 def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
     """Compile a DHLO graph, or what a function without arguments returns as one, unless the cache has the program.
 
-    Constants are folded, and functions traced, in the floating-point mode of programs: what is compiled does not depend
-    on the caller's.
+    Constants are folded, and functions traced, in the floating-point mode of programs: the program does not depend on
+    the caller's.
 
     Raises what the stages raise.
     """
@@ -375,7 +375,7 @@ def _program(c: Compiled, compile_ms: dict[str, float]) -> Program:
 
 
 def _shown(read: Dim, size: Dim) -> Dim:
-    """A symbol that a guard makes a number stays one for the caller: what the guard says tells what is wrong."""
+    """A symbol that a guard makes a number stays a symbol for the caller: the guard's message says what is wrong."""
     return read if size.is_const else size
 
 

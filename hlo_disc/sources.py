@@ -1,4 +1,4 @@
-"""`hlo_disc.compile` and `hlo_disc.stablehlo`: whatever holds a program, to an executable or to StableHLO text."""
+"""`hlo_disc.compile` and `hlo_disc.stablehlo`: any source of a program to an executable, or to StableHLO text."""
 
 from __future__ import annotations
 

@@ -276,8 +276,8 @@ def blocks() -> dict[str, str]:
     """The text of every block, by its name."""
     made, static = make(SPECS), make(STATIC)
     kernels, host, code = (made.dumps[key] for key in (("kernels", "mlir"), ("host flow", "mlir"), ("codegen", "ll")))
-    reduce = next(item.name for item in made.last.scheduled.kernels.values() if item.name.endswith("reduce"))
-    (in_code,) = set(re.findall(rf"kernels\.\d+\.{reduce}\b", code))
+    # The name of its form; in the LLVM IR of all modules, with the number of its module.
+    compiled = next(re.finditer(r"@(kernels\.\d+\.reduce)\(", code))[1]
     return {
         "stages": _stages(),
         "calls": _calls(made.executable),
@@ -292,8 +292,8 @@ def blocks() -> dict[str, str]:
         "launches": _fenced(made.dumps["schedule", "txt"].split("\n")),
         "static launches": _fenced(static.dumps["schedule", "txt"].split("\n")),
         "forms": _forms(made.last),
-        "kernel": _fenced(without(function(kernels, reduce), CONSTANT), "mlir"),
-        "llvm": _fenced(_loop(function(code, in_code)), "llvm"),
+        "kernel": _fenced(without(function(kernels, "reduce"), CONSTANT), "mlir"),
+        "llvm": _fenced(_loop(function(code, compiled)), "llvm"),
         "main": _fenced(only(function(host, "main"), *MAIN), "mlir"),
         "step": _fenced(only(function(host, "step0"), *STEP), "mlir"),
         "memory": _fenced(made.dumps["memory", "txt"].split("\n")),

@@ -1,1 +1,1 @@
-"""The results of earlier compilations, on disk: whole programs, and single kernels for programs that are new."""
+"""Results of earlier compilations on disk: whole programs, and single kernels for new programs."""

@@ -1,7 +1,7 @@
-"""The directory in which processes of a user keep what they compiled: files that appear whole and are bounded in bytes.
+"""The directory in which a user's processes keep compiled code: files that appear whole and are bounded in bytes.
 
-A file appears at once and whole, for it is written under another name. Nothing is locked. No failure here is one of the
-compilation: where the directory cannot be used, a warning is logged once.
+A file is written under another name and then renamed, so that it appears at once and whole. Nothing is locked. No
+failure here fails a compilation. If the directory cannot be used, a warning is logged once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The store of kernels: their object code on disk, a file each, for every program that has an equal kernel.
 
-A file is named by a digest of the kernel's MLIR and of what compiled it. It has a digest of its name and code, then the
+A file is named by a digest of the kernel's MLIR and of the compiler. It has a digest of its name and code, then the
 code.
 """
 

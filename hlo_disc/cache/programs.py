@@ -1,7 +1,7 @@
-"""Compiled programs on disk: a file each, named by a digest of all that it follows from.
+"""Compiled programs on disk: a file each, named by a digest of all inputs of its compilation.
 
-An entry is what `Executable.save` writes, without the large arrays that the graph has anyway, and with its name. What
-is in it is checked as it is read: damaged entries, and those under the name of another one, are deleted.
+An entry is the output of `Executable.save`, without the large arrays that the graph has anyway, and with its name. It
+is checked as it is read: damaged entries, and those under the name of another one, are deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A compiled program as plain data: what compiling makes, `saved.py` writes, and the runtime runs.
+"""A compiled program as plain data: the compiler makes it, `saved.py` writes it, and the runtime runs it.
 
-Annotations are evaluated, because the file's reader goes by them: there is no time to parse them when one is loaded.
-Nor is there for dataclasses, whose methods are compiled at each import.
+Annotations are evaluated, because the file's reader uses them and parsing them would slow down loading. Dataclasses
+would, too: their methods are compiled at each import.
 """
 
 from collections.abc import Mapping

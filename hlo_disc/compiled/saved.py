@@ -1,10 +1,9 @@
 """The file of a compiled program, which any process on a machine of its kind reads.
 
-It begins with PREFIX: its kind, and the length and the digest of the header, JSON that follows. The header has the
-fields of the program's records by their names, and says where sections lie behind it: object code, modules of MLIR
-bytecode, and each constant or its packed form, which are mapped where they lie, so that processes share them. Header
-and records are turned into each other by two functions that go by the records' annotations. Digests are those of
-`ral.digest`.
+It begins with PREFIX: the kind of the file, and the length and the digest of the header. The header is JSON. It has the
+fields of the program's records by their names, and the offsets of the sections behind it: object code, modules of MLIR
+bytecode, and each constant or its packed form. These sections are mapped, so that processes share them. Two functions
+convert between header and records, by the annotations of the records. Digests are those of `ral.digest`.
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""From a module in a file to a `Case`: the program under test, and what its results are checked against.
+"""Reads a module from a file into a `Case`: the program under test, and the results that it is checked against.
 
-A module that holds `check.*` custom calls knows its results: its given values (the results of `@inputs()`, or without
-such a function the constants of the body) become arguments, so that compiled code does the work at run time; what is
-checked becomes the results; the checks and what only they read go away. Any other module is compared with XLA
+A module with `check.*` custom calls contains its results. Its given values (the results of `@inputs()`, or otherwise
+the constants of the body) become arguments, so that compiled code does the work at run time. The checked values become
+the results. The checks, and values that only they read, are removed. Any other module is compared with XLA
 (differential.py).
 """
 

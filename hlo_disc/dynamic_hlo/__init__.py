@@ -1,1 +1,1 @@
-"""DHLO: the graph that the compiler works on, its symbolic sizes, what is known about them, and the rewrites."""
+"""DHLO: the graph that the compiler works on, its symbolic sizes, facts about them, and the rewrites."""

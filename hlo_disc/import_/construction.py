@@ -1,4 +1,4 @@
-"""A DHLO graph while it is read: its ops, shared constants, and what must hold for its sizes."""
+"""A DHLO graph while it is read: its ops, shared constants, and conditions on its sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""May a program serve calls that break what it was asked? Only if tracing such a call has given the same program.
+"""Decides whether a program may serve calls that break its asked conditions: if their trace gives the same program.
 
-JAX itself asks a lot, whether a size is 1 for example when it broadcasts, and mostly does the same whatever the answer.
+JAX itself asks many questions, for example whether a size is 1 when it broadcasts, and mostly traces the same program
+for either answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One function of arrays: the programs that serve its calls, what is compiled when none does, and what it is to JAX."""
+"""One function of arrays: the programs that serve its calls, how one is compiled if none does, its JAX primitive."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""From a Python function to compiled programs that serve its calls: `hlo_disc.jit`, a drop-in for `jax.jit`.
+"""`hlo_disc.jit`, a drop-in for `jax.jit`: from a Python function to compiled programs that serve its calls.
 
-One compilation serves every call with the same structure, static values, dtypes and ranks, unless the function asks
-about sizes: then there is one for each answer. A call that a program already serves takes the fast path: the argument
-types find the program, the program itself checks dtypes, ranks and sizes, and only when it refuses does the slow path
-look closer, and compile where that is due. What cannot be compiled runs through `jax.jit`, with one warning that says
-why.
+One compilation serves every call with the same structure, static values, dtypes and ranks. If the function asks about
+sizes, there is one compilation for each answer. A call that a program already serves takes the fast path: the argument
+types find the program, and the program itself checks dtypes, ranks and sizes. Only if it refuses does the slow path
+look closer, and compile if necessary. A function that cannot be compiled runs through `jax.jit`, with one warning that
+says why.
 """
 
 from __future__ import annotations

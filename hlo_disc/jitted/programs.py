@@ -1,7 +1,7 @@
 """The programs of a jitted function: which of them serves a call.
 
-`Programs` has all of one state of JAX's settings, and an `Entry` those of one function for some dtypes and ranks. A
-`Path` is what the next call like one that was served needs of a program.
+`Programs` has all programs under one state of JAX's settings. An `Entry` has those of one function for some dtypes and
+ranks. A `Path` has the facts that serve the next call like an earlier one.
 """
 
 from __future__ import annotations

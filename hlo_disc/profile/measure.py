@@ -1,6 +1,6 @@
-"""How a profile is made: calls of a program that is linked once more, with functions of the runtime that note launches.
+"""Measures a profile: calls of a program that is linked once more, with runtime functions that record launches.
 
-The program as it was linked first knows nothing of it. What it computes without launching is in no launch's time.
+The program that serves calls does not change. Work outside of launches is in no launch's time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A way to compute groups, as one row of a table: all that fusion and the host flow ask of a schedule.
+"""A way to compute groups, as one row of a table: everything that fusion and the host flow need of a schedule.
 
 The rows are in `schedules/table.py`. Beside them are groups that the host flow computes, with no kernel of their own,
 and parts of groups.
@@ -37,9 +37,9 @@ class Schedule:
 
     choices: the compiled forms of a group, given the facts, the machine and what is static; None for the host flow.
     joins: see there. once: the shape over which a group computes everything once, by its first result, so that
-    expensive ops of that shape may join; None when elements are computed again and again. most_ops: a group that has
-    grown to so many ops, views aside, takes no more, because its kernel would only compile slower; None for no limit.
-    collapses: it is given groups with as few axes as possible. may_fail: its launch returns a status, and names the
+    expensive ops of that shape may join; None if elements are computed several times. most_ops: a group with so many
+    ops, views aside, takes no more, because its kernel would only compile slower; None for no limit.
+    collapses: its groups have as few axes as possible. may_fail: its launch returns a status, and names the
     user's line when it fails. teams: machines whose blocks are shared by teams of threads have it, too.
     """
 

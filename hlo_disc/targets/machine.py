@@ -1,4 +1,4 @@
-"""A record of what the translator may know of a machine, which targets fill in."""
+"""A record of the machine's properties for the translator, which targets fill in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The targets by name. One is loaded when it is asked for: the package is imported without any.
+"""The targets by name. A target is loaded when it is needed: the package is imported without any.
 
-A name is a kind of machine, "cuda", or one with a level of features, "cuda:sm_90". AUTO is what is not said: a call's
-arguments may decide, and else it is the machine that this process runs on.
+A name is a kind of machine, "cuda", or one with a level of features, "cuda:sm_90". AUTO stands for no name. Then a
+call's arguments may decide; otherwise it is the machine of this process.
 """
 
 from __future__ import annotations

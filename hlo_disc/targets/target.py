@@ -15,12 +15,12 @@ Dump = Callable[[str, str], None]
 
 
 class Compilation(Protocol):
-    """Code generation of one program, which is given modules as soon as they are built, and may change them."""
+    """Code generation of one program. It gets modules as soon as they are built, and may change them."""
 
     def add(self, module: ir.Module, prefix: str = "") -> None:
         """Kernels. Their code may be made while the caller builds others.
 
-        prefix: what host functions put before the kernels' names; for linked modules alone.
+        prefix: the text that host functions put before the kernels' names; for linked modules only.
         Raises CompileError, UnsupportedOpError.
         """
         ...
@@ -28,7 +28,8 @@ class Compilation(Protocol):
     def finish(self, *host: ir.Module) -> bytes:
         """The object code of all kernels, and of a module of host functions or none, which launch them by their names.
 
-        Where a driver launches kernels, it has what that loads as `abi.MODULES`, of kernels alone nothing else.
+        If a driver launches kernels, the object code has the data that the driver loads as `abi.MODULES`. Without host
+        functions it has nothing else.
         Raises CompileError.
         """
         ...
@@ -61,7 +62,7 @@ class Generator(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many kernels are worth a module of their own; 0 where all must be in one. Unless they are linked."""
+        """How many kernels are worth a module, if they are not linked; 0 if all must be in one."""
         ...
 
     @property
@@ -72,10 +73,10 @@ class Generator(Protocol):
     def begin(
         self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
     ) -> AbstractContextManager[Compilation]:
-        """Compile a program, in so many threads, the caller's among them, or 0 for one a processor.
+        """Compile a program in `threads` threads, the caller's among them, or 0 for one per processor.
 
-        store: has code of linked modules, and gets what is compiled.
-        Where the context is left before it is finished, nothing of it stays.
+        store: has code of linked modules, and gets the code of new ones.
+        If the context is left before it is finished, nothing of it stays.
         """
         ...
 
@@ -111,25 +112,25 @@ class Target(Protocol):
     @property
     def driver(self) -> tuple[str, ...]:
         """The driver that launches kernels: its functions' names, "cuda" or "hip", and the shared libraries that may
-        have them; none where kernels are functions of the object code.
+        have them; none if kernels are functions of the object code.
         """
         ...
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels of features that code can be made for, the least one first."""
+        """The levels of features that code can be compiled for, the lowest first."""
         ...
 
     def generator(self, level: str) -> Generator:
-        """The generator for a level, or "host": what this machine has, or where that does not tell, what runs on most.
+        """The generator for a level, or "host": the level of this machine or, if unknown, one that most machines have.
         Raises ArgumentError for a level that this machine lacks.
         """
         ...
 
     def made_for(self, level: str) -> str:
-        """Return a text of all else that decides about the code for a level: machines with equal texts get equal code.
+        """Return a text of everything else that the code for a level depends on: equal texts give equal code.
 
-        To know it takes no generator, which loads all that compiles.
+        It needs no generator, because a generator loads the compiler.
         """
         ...
 
@@ -138,11 +139,11 @@ class Target(Protocol):
         ...
 
     def kernels(self, object_: bytes) -> list[str]:
-        """Return what object code says of the kernels that a driver loads from it, for people, line by line."""
+        """Return notes about the kernels that a driver loads from object code, for people, line by line."""
         ...
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
-        """Load object code, with `symbols` at the given addresses. Raises FormatError for what is no object code."""
+        """Load object code, with `symbols` at the given addresses. Raises FormatError for anything but object code."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""A graph of TensorFlow as plain data (`import_/tensorflow/program.py`): what is reached from its results, in order.
+"""A graph of TensorFlow as plain data (`import_/tensorflow/program.py`): the ops that its results need, in order.
 
-Plain data has no variables, but the values that they have. What an op assigns is a result of it, which later ops read
-in place of the value before, and a function that assigns has the values at its end as results.
+Plain data has the values of variables, and no variables. A value that an op assigns is a result of the op, which later
+ops read in place of the value before. A function that assigns has the values at its end as results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Graphs with ops that cannot be compiled: these stay PyTorch's, and what lies between them are programs."""
+"""Graphs with ops that cannot be compiled: these stay PyTorch's, and the parts between them are programs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From the sizes that calls passed to the dims that a program needs: which are fixed, which vary, which vary together.
+"""Finds the dims that a program needs from the sizes of calls: which are fixed, which vary, which vary together.
 
-Pure functions over `Sizes`; `jit` uses them when the user has named no dims. Sizes 0 and 1 are like any other.
+Pure functions over `Sizes`; `jit` uses them if the user has named no dims. Sizes 0 and 1 are like any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From a Python function and a call of it to what is static, what is an array, and which dims each array has.
+"""Splits a call of a Python function into static values and arrays, and finds the dims of each array.
 
 `Signature` reads `inspect.signature` once; a call is then split without it. Arguments given by keyword become
-positional wherever the function allows it, so that `f(x, y)` and `f(x, y=y)` are one program.
+positional if the function allows it, so that `f(x, y)` and `f(x, y=y)` are one program.
 """
 
 from __future__ import annotations

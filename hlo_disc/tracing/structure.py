@@ -1,8 +1,8 @@
 """Sizes in the static data of pytrees, as `shape` of a sparse matrix is.
 
-JAX takes what a class of pytrees keeps beside its arrays for a part of the function, and compiles for each value. Here
-a number in it that changes from call to call, or follows from sizes, travels as the shape (n, 0) of one more array,
-after all others: to a program it is a size like any other, of an argument or of a result.
+To JAX, the data that a pytree class keeps beside its arrays is a part of the function; JAX compiles for each value.
+Here a number in it that changes from call to call, or follows from sizes, travels as the shape (n, 0) of one more
+array, after all others. To a program it is a size of an argument or a result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From a JAX function and what is known of its arrays to a DHLO graph and the tree of its results.
+"""Traces a JAX function to a DHLO graph and the tree of its results.
 
 The function is traced on flat arrays, so that names, dims and results are lists in flattening order everywhere below.
 
-For a call, `trace_call` traces at symbolic sizes and lets the function ask about them (`import_.size_questions`). An
-equality that holds, or a size that has to be a number, is known only once it was asked for: the trace starts again with
-it, mostly once or twice.
+For a call, `trace_call` traces at symbolic sizes and lets the function ask about them (`import_.size_questions`). Some
+answers are known only after the question: an equality that holds, or a size that has to be a number. Then the trace
+starts again with the answer, mostly once or twice.
 """
 
 from __future__ import annotations

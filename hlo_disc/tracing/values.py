@@ -1,7 +1,7 @@
-"""JAX's values at the edge of a program, which knows numbers alone.
+"""JAX's values at the edge of a program, which works on numbers only.
 
-A Python number is an array of its type there, a random key its data, an array of float0 (the derivatives of integers)
-one of booleans. A weak type, which another operand's type overrules, is part of what a program was compiled for.
+There a Python number is an array of its type, a random key is its data, and an array of float0 (the derivatives of
+integers) is one of booleans. A weak type, which another operand's type overrules, is part of a program's key.
 """
 
 from __future__ import annotations

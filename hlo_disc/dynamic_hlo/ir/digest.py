@@ -1,4 +1,4 @@
-"""A digest of a graph, equal in all processes: by it the cache finds what was compiled of the same program."""
+"""A digest of a graph, equal in all processes: the cache finds the compiled program of the same graph by it."""
 
 from __future__ import annotations
 

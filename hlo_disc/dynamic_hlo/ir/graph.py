@@ -1,6 +1,6 @@
 """DHLO: a small SSA graph. A value has a dtype and a shape of `Dim`s; static and dynamic StableHLO ops are one op here.
 
-Values and ops are immutable and compared by identity; a `Graph` lists its ops in topological order. Passes are pure
+Values and ops are immutable and compared by identity. A `Graph` lists its ops in topological order. Passes are pure
 functions `Graph -> Graph`: they build a new graph with `GraphBuilder` and leave the old one alone.
 """
 

@@ -1,7 +1,7 @@
-"""How the axes of an op's operands follow those of its results: an `AxisRule`, on the op's row in `OPS`.
+"""The relation between the axes of an op's operands and those of its results: an `AxisRule`, on the op's row in `OPS`.
 
-Fusion, kernels and dots read it instead of the op's name. An op without a rule keeps all its axes and is read at
-indices that nobody knows, unless it is elementwise, which is a rule by itself.
+Fusion, kernels and dots read it instead of the op's name. An elementwise op needs no rule. Any other op without a rule
+keeps all its axes, and is assumed to read its operands at unknown indices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs a DHLO graph in numpy: what tests compare with, and what constant folding computes with.
+"""Runs a DHLO graph in numpy: the reference for tests, and the evaluator for constant folding.
 
-Slow and exact about semantics: sizes are bound and guards checked as a compiled program does, and every result is held
-against its declared type, so a wrong inference rule shows at the op that has it.
+It is slow and exact about semantics. Sizes are bound and guards checked as in a compiled program. Every result is
+compared with its declared type, so a wrong inference rule shows at its op.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ class OpDef:
     reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function
         `(*arrays) -> list of arrays`; one array, or a tuple of one a result.
     attrs: the names that an op's attributes have, exactly.
-    dialect: where StableHLO's tools find the op, for those that read printed graphs; "" for ops that have no text form.
-    expensive: it costs about ten additions or more, and is worth keeping rather than computing twice.
-    axes: how those of the operands follow those of the results. None for elementwise ops, which have them in common,
-        and for ops of which nothing is known: these keep all their axes.
+    dialect: the dialect of the op in StableHLO's text; "" for ops that no program has.
+    expensive: the op costs about ten additions or more, so its result is worth keeping.
+    axes: the rule by which axes of the operands follow those of the results. None for elementwise ops, which share one
+        rule, and for ops without a rule: these keep all their axes.
     """
 
     name: str

@@ -101,7 +101,7 @@ def register(rows: Iterable[OpDef], attributes: Mapping[str, AttributeType] | No
             raise CompileError(f"there is an op {row.name} already")
         for name in row.attrs:
             if name not in ATTRIBUTES:
-                raise CompileError(f"op {row.name}: nothing says what its attribute {name} is")
+                raise CompileError(f"op {row.name}: nothing says what its attribute {name} is; add it to ATTRIBUTES")
         OPS[row.name] = row
 
 

@@ -1,7 +1,7 @@
-"""One spelling for what is lowered in several ways where sizes are 0 or 1: for comparing graphs, not for compiling.
+"""One form for graphs that are lowered in several ways at sizes 0 or 1: for comparing graphs, not for compiling.
 
-Nothing here makes a program faster. An axis of one is no axis, an index of one place is none, and of an empty array
-only the shape matters.
+Nothing here makes a program faster. An axis of size 1 is dropped, an index with one possible value is dropped, and of
+an empty array only the shape matters.
 """
 
 from __future__ import annotations

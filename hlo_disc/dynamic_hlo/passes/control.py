@@ -1,10 +1,11 @@
-"""Control flow without what it need not carry, compute again or choose: a pass over `while` and `case`.
+"""A pass over `while` and `case` that removes unneeded values, repeated work and known choices.
 
-    while: a carried value that does not change is read from outside; one that nobody needs is not carried; what the
-           same operands give in every iteration is computed before the loop, what costs nothing inside it.
-    case:  a known index leaves one branch, in place; results and operands that nobody needs go.
+    while: a carried value that does not change is read from outside; a value that nobody needs is not carried; a value
+           that is the same in every iteration is computed before the loop; one that costs nothing, inside it.
+    case:  a known index leaves one branch, in place; results and operands that nobody needs are removed.
 
-Regions are isolated: what they read is an operand, so every change here is one of operands and inputs together.
+Regions are isolated: every value that they read is an operand. So each change here changes operands and inputs
+together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Transposes and reshapes around `dot_general` become its axis numbers: rules for its operands, passes for its result.
 
-A dot reads any layout, so a transposed operand costs nothing when the numbers say it. The result always has the batch
-axes, then the lhs's, then the rhs's; where the program turns that round (einsum does), the operands change places.
-PyTorch multiplies batches of more axes as matrices of one batch axis, between reshapes: with the axes for themselves a
-product and what follows it index alike, as an attention has to.
+A dot reads any layout, so a transposed operand costs nothing if the numbers express it. The result always has the batch
+axes, then the lhs's, then the rhs's. If the program has the opposite order (einsum does), the operands are exchanged.
+PyTorch multiplies batches of several axes as matrices of one batch axis, between reshapes. With separate axes, a dot
+and the ops after it have the same indices, which an attention needs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Products of a loop that wait for no turn, or no turn for them, become one over all turns: a pass over `while`.
+"""Moves dots out of loops: a pass over `while`.
 
-    x[t] . w             each turn, with the same w: before the loop
-    c = c + a . b        each turn, as gradients of recurrent weights are: c is read and written in each
-    out[t] = a . w       each turn, with the same w
+A dot whose operands do not depend on the iteration, or whose result no iteration reads, becomes one dot over all
+iterations:
 
-What the products read is stacked, a row a turn, and c is added to one product, contracted over the turns too. It is
-done where c is larger than what is stacked for it, which is no more than the loop reads and writes a row a turn of;
-what is made before the loop may be WIDER times that, as the four gates of an LSTM are.
+    x[t] . w             each iteration, with the same w: before the loop
+    c = c + a . b        each iteration, as gradients of recurrent weights: c is read and written in each
+    out[t] = a . w       each iteration, with the same w
+
+The operands are stacked, a row per iteration. c is added to one dot, which contracts the iterations, too. This is done
+if c is larger than the stacked operands, which are no larger than the rows that the loop reads and writes. A result
+before the loop may be WIDER times that, as the four gates of an LSTM are.
 """
 
 from __future__ import annotations

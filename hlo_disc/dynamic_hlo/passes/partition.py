@@ -1,8 +1,8 @@
-"""A program with its derivative, as two: one for the results, and one for the derivatives, which runs later.
+"""Splits a program with its derivative into two: one for the results, and one for the derivatives, which runs later.
 
-The derivatives follow from *seeds*, custom calls in place of what is known only then. What else they need of the first
-program is kept, or computed again where that takes less memory: the cut of least traffic between the two, as for
-recomputation in automatic differentiation (min-cut partitioning). Only cheap ops are computed again.
+The derivatives follow from *seeds*, custom calls in place of the values that are known only then. The other values that
+they need of the first program are kept, or computed again if that takes less memory. This is the minimum cut between
+the two, as in recomputation for automatic differentiation (min-cut partitioning). Only cheap ops are computed again.
 """
 
 from __future__ import annotations

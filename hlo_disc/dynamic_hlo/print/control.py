@@ -1,4 +1,4 @@
-"""`while` and `case` as StableHLO: what all iterations or branches read is named in the regions as it is outside."""
+"""`while` and `case` as StableHLO: values that all iterations or branches read keep their names in the regions."""
 
 from __future__ import annotations
 

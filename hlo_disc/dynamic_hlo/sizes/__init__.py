@@ -1,1 +1,1 @@
-"""Symbolic sizes and what is known of them: integers, polynomials and proofs; nothing here knows of tensors."""
+"""Symbolic sizes and facts about them: integers, polynomials and proofs; nothing here knows of tensors."""

@@ -1,9 +1,9 @@
 """Symbolic sizes: `Dim`, an immutable, hash-consed polynomial with integer coefficients.
 
-The variables of the polynomial are atoms: a symbol, or a floordiv, mod, min or max of Dims. A Dim is kept in one
-canonical form, so equal polynomials are one object and `==` is an identity test. Only identities that hold for all
-integers are applied here; what needs a fact (`s // s == 1` needs `s >= 1`) is `ShapeFacts`'s to decide, and a Dim
-refuses to be compared or used as a condition.
+The variables of the polynomial are atoms: a symbol, or a floordiv, mod, min or max of Dims. A Dim has one canonical
+form, so equal polynomials are one object and `==` is an identity test. This file applies only identities that hold for
+all integers. `ShapeFacts` decides identities that need a fact (`s // s == 1` needs `s >= 1`). A Dim cannot be compared
+or used as a condition.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`ShapeFacts`: what is known about a program's symbolic sizes, and three-valued answers from it.
+"""`ShapeFacts`: known conditions on a program's symbolic sizes, and three-valued answers from them.
 
-YES and NO hold for every assignment of non-negative integers to the symbols that meets the facts (0 and 1 are sizes
-like any other); everything else is UNKNOWN, which becomes a run-time guard or a variant. Facts are kept as they were
-given; the rules and ranges that answer queries are derived from all of them whenever one is added.
+YES and NO hold for every assignment of non-negative integers to the symbols that meets the facts; sizes 0 and 1 are no
+exception. Everything else is UNKNOWN, which becomes a run-time guard or a variant. Facts are kept as they were given;
+the rules and ranges that answer queries are derived from all of them whenever one is added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The consequences of inequalities for Dims: intervals, and proofs that a polynomial is never negative.
 
-Intervals follow the polynomial's terms (symbols are sizes, so >= 0). Where they lose a correlation
-(`s - min(s, 512)`), a bounded search subtracts known inequalities, times monomials that are never negative, until the
-interval suffices. Bounds are ints or +-math.inf.
+Intervals follow the polynomial's terms (symbols are sizes, so >= 0). If they lose a correlation (`s - min(s, 512)`), a
+bounded search subtracts known inequalities, times monomials that are never negative, until the interval suffices.
+Bounds are ints or +-math.inf.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Numbers that data decides: PyTorch's unbacked symbols, each a number that the program computes (`Graph.definitions`).
+"""Numbers that depend on data: PyTorch's unbacked symbols, which the program computes (`Graph.definitions`).
 
-PyTorch knows only the symbol, `u0`, and perhaps its range. What it is here is known once the op that makes it is read.
+PyTorch knows only the symbol, `u0`, and perhaps its range. Its value here is known once the op that makes it is read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From a graph of ATen ops, as PyTorch traces and exports them, to a DHLO graph.
+"""Reads a graph of ATen ops, as PyTorch traces and exports them, into a DHLO graph.
 
-Every node has a handler, a row of `HANDLERS` by the name of its op. What PyTorch has found of a node's result, its
-type and symbolic shape, is taken as it is (`AtenReader.out`), so that no rule of shapes is written here twice; what it
-has found of the symbols becomes guards and facts.
+Every node has a handler, a row of `HANDLERS` by the name of its op. PyTorch has found the type and symbolic shape of a
+node's result. The reader uses them unchanged (`AtenReader.out`), so that no rule of shapes is written twice. PyTorch's
+conclusions about symbols become guards and facts.
 """
 
 from __future__ import annotations

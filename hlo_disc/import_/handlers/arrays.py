@@ -1,4 +1,4 @@
-"""Formulas over values, as numpy writes them: the operators of `expr.Array`, and what follows from shapes."""
+"""Formulas over values, as in numpy: the operators of `expr.Array`, and functions that need shapes."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width, dtype_class, element_type, is_float, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.orders import total_order
+from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.sizes.shapes import Operand, compare_type
 from hlo_disc.import_.stablehlo.decode import enumerator, integer
@@ -17,15 +18,8 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
-_UNARY = (
-    "abs negate sign exponential exponential_minus_one log log_plus_one logistic tanh sqrt rsqrt cbrt sine cosine tan "
-    "floor ceil round_nearest_afz round_nearest_even not is_finite popcnt count_leading_zeros"
-).split()
-_BINARY = (
-    "add subtract multiply divide remainder maximum minimum power atan2 and or xor shift_left shift_right_logical "
-    "shift_right_arithmetic complex"
-).split()
-
+# Ops that need no handler of their own, as they have no attributes. Rows without a dialect are ops that no program has.
+_PLAIN = [row for row in OPS.values() if row.kind == "elementwise" and row.dialect and not row.attrs]
 _SIGNS = {"SIGNED": "int", "UNSIGNED": "uint"}
 _DTYPES = {(dtype_class(dtype), bit_width(dtype)): dtype for dtype in INTEGERS}
 
@@ -122,11 +116,8 @@ SPELLED: dict[str, Handler] = {
 }
 
 HANDLERS: dict[str, Handler] = {
+    **{f"{row.dialect}.{row.name}": _elementwise(row.name) for row in _PLAIN},
     **SPELLED,
-    **{f"stablehlo.{name}": _elementwise(name) for name in (*_UNARY, *_BINARY)},
-    "chlo.erf": _elementwise("erf"),
-    "chlo.erfc": _elementwise("erfc"),
-    "chlo.next_after": _elementwise("next_after"),
     "stablehlo.real": _part("real"),
     "stablehlo.imag": _part("imag"),
     "stablehlo.compare": _compare,

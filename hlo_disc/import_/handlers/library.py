@@ -1,7 +1,7 @@
 """The ops that a library computes: custom calls of the XLA FFI, Cholesky, triangular solves and Fourier transforms.
 
-A handler sees matrices in the layout that the call asks for. A layout is a transpose before or after the call; what
-this file calls itself (LAPACK, which wants columns first) is asked for the transposed problem instead.
+A handler sees matrices in the layout that the call demands. A layout is a transpose before or after the call. The calls
+that this file itself makes to LAPACK, which stores columns first, solve the transposed problem instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Python functions that a JAX program calls as it runs: pure, io and debug callbacks, and `jax.debug.print`.
 
-Each is lowered to a custom call of ours, which names it by a number, and has no use for tokens: what has an effect
-stays where the program says it, in that order. What a function is given is JAX's own. All of JAX's internals that this
-needs are here.
+Each is lowered to a custom call of ours, which names the function by a number and ignores tokens: ops with effects stay
+in the order of the program. A function gets JAX's own arrays. All of JAX's internals that this needs are here.
 """
 
 from __future__ import annotations

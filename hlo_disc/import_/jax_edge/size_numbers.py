@@ -1,10 +1,10 @@
 """Numbers that follow from sizes, as Python has them: integers of any length, and floats of 64 bits.
 
-JAX makes an i32 of a symbolic size where it meets anything but a size, so that `n * (n - 1) / 2` would be arithmetic of
-32 bits. Here each such number is an operation without operands that says how it follows from the sizes. To JAX it is
-what a Python number is, a weakly typed scalar; what it stands for is noted, so that arithmetic with a further number is
-one operation again, computed in 64 bits, and a conversion to another type rounds once. A type that does not hold the
-number is an OverflowError where it is one for JAX: a guard of the program.
+JAX makes an i32 of a symbolic size that meets anything but a size, so `n * (n - 1) / 2` would be arithmetic of 32 bits.
+Here each such number is an operation without operands that says how to compute it from the sizes. To JAX it is a weakly
+typed scalar, like a Python number. Its meaning is recorded. So arithmetic with a further number is one operation again,
+computed in 64 bits, and a conversion to another type rounds once. If a type does not hold the number and JAX would
+raise an OverflowError, the program has a guard.
 """
 
 from __future__ import annotations

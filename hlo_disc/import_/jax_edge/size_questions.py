@@ -1,12 +1,12 @@
 """The questions that a trace asks about sizes, and their answers.
 
-A function is traced at symbolic sizes, and its Python, or JAX's own, may have to know whether two of them are equal,
-which is larger, or what number one is. JAX answers an equality that it cannot prove with False, takes every size for
-1 at least, and refuses the rest. While `answering`, `Answers` decide instead: what follows for every size that calls
-may pass is said so; all else is said as it is at this call, and noted as a condition that picks the program.
+A function is traced at symbolic sizes. Its Python code, or JAX's own, may have to know whether two sizes are equal,
+which is larger, or which number a size is. JAX answers an equality that it cannot prove with False, assumes that every
+size is at least 1, and refuses the rest. While `answering`, `Answers` decide instead. An answer that holds for every
+size of a call is given as it is. Otherwise the answer is that of this call, and a condition that selects the program.
 
-With `size_numbers.py`, this file is all that touches JAX's symbolic sizes. What it changes asks a variable of the
-thread first, so that everything outside of our traces is as JAX has it.
+Only this file and `size_numbers.py` touch JAX's symbolic sizes. The replaced functions first ask a variable of the
+thread, so that everything outside of our traces is as in JAX.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sizes that depend on data: each becomes a symbol of its own, defined by an i64 scalar that the program computes.
 
-The evaluator follows pieces of data through shape arithmetic as opaque symbols (shapes.py). What is still opaque where
-a size is needed is computed here with ordinary ops from the tensors that the pieces come from.
+The evaluator follows elements of data through shape arithmetic as opaque symbols (shapes.py). If an element is still
+opaque where a size is needed, ordinary ops compute it here from the tensors of its data.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Shape arithmetic: small integer and truth tensors evaluated symbolically, element by element.
 
-`RULES` gives each StableHLO op that frameworks compute shapes with its meaning on `Symbolic` tensors. Elements that
-depend on data are opaque symbols, so that `start + size - start` still has the size `size`; what remains opaque in a
-shape is data-dependent, which the reader refuses.
+`RULES` defines each StableHLO op that frameworks compute shapes with, on `Symbolic` tensors. Elements that depend on
+data are opaque symbols, so that `start + size - start` still has the size `size`. An opaque symbol that remains in a
+shape is data-dependent; the reader refuses it.
 """
 
 from __future__ import annotations

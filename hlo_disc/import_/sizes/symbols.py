@@ -1,7 +1,8 @@
-"""From the sizes of a call to the symbols of a program: shape strings, bindings, guards and constraints.
+"""The symbols of a program, from the sizes of a call: shape strings, bindings, guards and constraints.
 
-A symbol is bound by the first input dim that is the bare symbol, else solved from a dim that is linear in it. Every
-other input dim becomes a guard. Guards say which argument, which axis, both values and where a symbol comes from.
+A symbol is bound by the first input dim that is the bare symbol, otherwise solved from a dim that is linear in it.
+Every other input dim becomes a guard. The message of a guard has the argument, the axis, both values and the origin of
+a symbol.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The inputs of a module: their names, and a symbol or an expression for every size that is not fixed.
 
-In order of precedence: what DHLO printed itself (`hlo_disc.shape`), what the user gave, what the framework computes its
-dimension variables from, and invented names d0, d1 … for the rest. Frameworks say their names at the call of the real
-function (`jax.global_constant`), after asserting how the sizes hang together; that prefix of `main` is evaluated over
-raw sizes and the resulting equations are solved.
+Names come from these sources, the first one first: the attribute that DHLO printed itself (`hlo_disc.shape`), the
+user's names, the framework's expressions for its dimension variables, and invented names d0, d1 … for the rest.
+Frameworks give their names at the call of the real function (`jax.global_constant`), after assertions about the sizes.
+That prefix of `main` is evaluated over raw sizes, and the resulting equations are solved.
 """
 
 from __future__ import annotations

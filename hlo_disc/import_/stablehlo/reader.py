@@ -1,8 +1,8 @@
-"""Follows a program op by op, resolving shape arithmetic to symbolic sizes on the way.
+"""Reads a program op by op, and evaluates shape arithmetic to symbolic sizes on the way.
 
-Every op is looked at once, in order: shape arithmetic is evaluated (shapes.py), everything else becomes DHLO ops
-(handlers). Function calls are followed, so each is specialised to the sizes at its call. What must hold for the sizes
-becomes guards, in the order in which the program says it.
+The reader visits every op once, in order. It evaluates shape arithmetic (shapes.py); everything else becomes DHLO ops
+(handlers). It follows function calls, so each is specialised to the sizes at its call. Conditions on sizes become
+guards, in the order of the program.
 """
 
 from __future__ import annotations

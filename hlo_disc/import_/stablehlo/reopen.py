@@ -1,9 +1,9 @@
 """Re-opens a static module: sizes that the user names become symbols, and every other size follows or stays.
 
-The module is read twice. The first time (`Inference`), every size that an op makes up (of an iota, a broadcast, part of
-a slice) is open, and is settled by what the tensor meets: `x + broadcast(0) : 2x77` with x of shape (b, s) says what 2
-and 77 stand for. Sizes that stay open keep their number, unless a symbolic size had the same one: then nobody can know,
-and an error names the op. The second time (`Replay`) the module is read with what was found.
+The module is read twice. In the first pass (`Inference`), every size that an op invents (of an iota, a broadcast, part
+of a slice) is open, and is settled by the tensors that it meets: `x + broadcast(0) : 2x77` with x of shape (b, s) tells
+the meaning of 2 and 77. Sizes that stay open keep their number. If a symbolic size had the same number, the size is
+ambiguous, and an error names the op. In the second pass (`Replay`) the module is read with these answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elementwise ops: a row each, a formula over arrays; what shapes are computed with has a meaning for sizes too."""
+"""Elementwise ops: one row each, with a formula over arrays. Ops that compute shapes also have a formula for sizes."""
 
 from __future__ import annotations
 

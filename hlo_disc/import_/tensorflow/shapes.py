@@ -1,4 +1,4 @@
-"""Constants, shapes, and what only arranges elements: every op of these has a meaning for sizes too."""
+"""Constants, shapes, and ops that only move elements: each of these ops also works on sizes."""
 
 from __future__ import annotations
 

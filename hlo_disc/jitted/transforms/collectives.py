@@ -1,12 +1,12 @@
-"""A function that talks to other devices, as functions that do not: what lies between its collectives.
+"""Splits a function that communicates with other devices into parts between its collectives.
 
-Collectives stay JAX's. They come in *rounds*: what those of one round send follows from arguments, and from what
-earlier rounds have received. The part of a round computes what its collectives send, and those results that need no
-later one.
+Collectives stay JAX's. They come in *rounds*: a round sends values that follow from arguments and from values received
+in earlier rounds. The part of a round computes the values that its collectives send, and those results that need no
+later round.
 
     arrays ─▶ part 0 ─▶ psum, all_gather … ─▶ part 1 (arrays, received) ─▶ … ─▶ results
 
-A part traces the whole function and keeps what it needs of it, so nothing that takes long may be needed by two of them.
+A part traces the whole function and keeps the ops that it needs, so no two parts may need the same expensive op.
 """
 
 from __future__ import annotations

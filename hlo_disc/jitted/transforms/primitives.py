@@ -1,15 +1,15 @@
-"""The rules for JAX's transformations of a compiled function, which is a primitive, as `jax.jit` is.
+"""The rules for JAX's transformations of a compiled function, which is a primitive like `jax.jit`.
 
-The rules speak of functions of arrays, and let JAX derive others from them (`derived.py`), which are compiled at all
-sizes like the function itself:
+The rules work on functions of arrays. JAX derives others from them (`derived.py`), which are compiled at all sizes like
+the function itself:
 
     call(arrays)                          -> results
-    forward(arrays)                       -> results, and what the backward program needs of them, the *residuals*
+    forward(arrays)                       -> results, and the values that the backward program needs, the *residuals*
     tangent(arrays, residuals, tangents)  -> tangents of the results; linear in the tangents
     backward(arrays, residuals, cotangents) -> cotangents of the arrays: `tangent`, transposed
 
-Residuals save work, and mean nothing: each rule but the evaluation of `backward` starts from the arrays again. So a
-batched `forward` may return anything for them, because the `backward` that belongs to it is batched as well.
+Residuals are a cache: each rule but the evaluation of `backward` starts from the arrays again. So a batched `forward`
+may return anything for them, because the `backward` that belongs to it is batched as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The JAX context: jax.Array in and out of the standalone context, and executables as custom calls inside `jax.jit`.
 
-Everything that uses jaxlib's internals is here. `_fast_wrap` and `_fast_give` are about five times faster than
-the public API; where a jaxlib lacks what they need, the public API does the work.
+Everything that uses jaxlib's internals is here. `_fast_wrap` and `_fast_give` are about five times faster than the
+public API. If a jaxlib lacks the names that they need, the public API does the work.
 """
 
 from __future__ import annotations

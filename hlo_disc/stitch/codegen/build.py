@@ -1,9 +1,9 @@
-"""A thin layer over MLIR's builders: values with operators, loops as context managers, constants once a function.
+"""A thin layer over MLIR's builders: values with operators, loops as context managers, one constant per function.
 
-From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one function
-after another (`module.ModuleBuilder` opens them). What crosses the lanes of vectors is in `lanes.py`.
+The builder turns calls of a schedule into ops of the upstream dialects func, scf, arith, math, memref, vector and gpu,
+one function after another (`module.ModuleBuilder` opens them). `lanes.py` has the operations across lanes of vectors.
 Scalars of type index fold with Python ints, so that a static size never becomes an instruction. A pure op is placed in
-the outermost scope that has its operands: what does not change in a loop is never built inside it.
+the outermost scope that has its operands, so that loop-invariant values are never computed in the loop.
 """
 
 from __future__ import annotations

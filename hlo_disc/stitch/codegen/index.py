@@ -1,7 +1,7 @@
-"""Index expressions of a kernel: a scalar part, and what the lanes of a vector add to it.
+"""Index expressions of a kernel: a scalar part, and the contribution of the lanes of a vector.
 
-Views (broadcast, transpose, slice, reshape …) map a tuple of these to another; a leaf turns it into one linear index
-and loads contiguously, with a splat, or with a gather, whatever the lanes came to.
+Views (broadcast, transpose, slice, reshape …) map a tuple of these to another. A leaf turns it into one linear index.
+It loads contiguously, with a splat, or with a gather, depending on the lanes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Lane models, and that of a SIMD machine: everything in which lanes of a vector meet, move or are counted.
 
-A `Val` of n lanes is one vector of n elements in one thread, so that lanes meet by shuffles and LLVM's reductions.
-Schedules but the micro-kernels, which are written for registers of this kind, say what they want of lanes (a fold, a
-scan, the first few, those chosen by a mask) and not how: where lanes are threads, another class of these methods
-stands in `Builder.lanes`.
+A `Val` of n lanes is one vector of n elements in one thread, so lanes are combined by shuffles and LLVM's reductions.
+Schedules say what they need of lanes (a fold, a scan, the first few, those chosen by a mask), not how. Micro-kernels
+are an exception, because they are written for registers of this kind. If lanes are threads, `Builder.lanes` is another
+class with these methods.
 """
 
 from __future__ import annotations

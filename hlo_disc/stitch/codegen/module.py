@@ -1,7 +1,7 @@
-"""A module under construction: its functions, each made once, and what the runtime must have for them.
+"""A module under construction: its functions, each built once, and the data that the runtime must have for them.
 
-Kernels and the device functions that they share stand in `gpu.module @kernels`, host functions at the top of another
-module, which declares the kernels that they launch. What is inside of a function is the business of `build.Builder`.
+Kernels and the device functions that they share are in `gpu.module @kernels`. Host functions are at the top of another
+module, which declares the kernels that they launch. `build.Builder` builds the inside of functions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The lane model of a GPU: the lanes of a vector are shared out among the threads of a team.
+"""The lane model of a GPU: the threads of a team share the lanes of a vector.
 
-A vector of `chunks * threads * n` lanes is `chunks * n` elements in each thread: the k-th of the n neighbours that
-thread t has of chunk j is lane j*threads*n + t*n + k of the vector, and element j*n + k of what the thread holds. So a
-team loads runs of neighbours side by side. Scalars are what every thread of a team has, and control flow follows
-them; a vector of fewer lanes than threads is one thread's own.
+A vector of `chunks * threads * n` lanes has `chunks * n` elements in each thread. Thread t has n neighbours of each
+chunk. The k-th of chunk j is lane j*threads*n + t*n + k of the vector, and element j*n + k in the thread. So a team
+loads runs of neighbours side by side. All threads of a team have the same scalars, which decide about control flow. A
+vector of fewer lanes than threads belongs to one thread.
 
-Lanes meet in the thread, then by shuffles within a warp, then through memory that all warps share.
+Lanes are combined in the thread, then by shuffles within a warp, then through memory that all warps share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Views as index arithmetic: each op of a body that moves elements asks its operand at another index.
+"""Views as index arithmetic: each op of a body that moves elements reads its operand at another index.
 
-Mostly the op's row says which (`ops/axes.py`).
+Mostly the op's row gives that index (`ops/axes.py`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Windows evaluated lazily at an element of the result: a loop over the window, and one over the windows around it.
 
-Two ops that make a `select_and_scatter` are known to this package alone. `select_windows` (x, *captured) {window,
-strides, low, high, body} says where the element is that a window selects, counted along the axes on which windows move.
-Element p of `window_scatter` (selected, source, init, *captured) {shape, window, strides, low, high, body} combines,
-window by window, those elements of the source whose window selected p.
+Two ops that replace a `select_and_scatter` exist in this package only. `select_windows` (x, *captured) {window,
+strides, low, high, body} gives the index of the element that a window selects, counted along the axes on which windows
+move. Element p of `window_scatter` (selected, source, init, *captured) {shape, window, strides, low, high, body}
+combines, window by window, those elements of the source whose window selected p.
 
-Axes that the lanes do not run along have their loops clipped to what lies inside, as long as combining an initial value
-changes nothing; along the lanes, and for the rest, elements are asked for one by one whether they are inside.
+Axes without lanes have their loops clipped to the inside of the array, if combining an initial value changes nothing.
+Along the lanes, and for the rest, each element is tested for being inside.
 """
 
 from __future__ import annotations

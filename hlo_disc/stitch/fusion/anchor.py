@@ -1,7 +1,7 @@
-"""The ops that join a dot's kernel: views between memory and its operands, and what is computed from its result.
+"""The ops that join a dot's kernel: views between memory and its operands, and the ops after its result.
 
-From a graph to one `Anchor` for every dot, or for the two dots of an attention. Views are read through when they are a
-walk with fixed strides; consumers join while they lead to a single value, through transposes too.
+Every dot, or the two dots of an attention, has one `Anchor`. A view joins if it reads memory with fixed strides;
+consumers join while they lead to a single value, through transposes too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Attention as a pattern: dot -> elementwise ops and row reductions -> dot, and what is between as passes over a row.
+"""Attention as a pattern: dot -> elementwise ops and row reductions -> dot; the ops between are passes over a row.
 
-A score is an element of the first dot's result; the second dot contracts the `key` axis. What lies between must see the
-scores at their own index only, or reduced over the keys, so that a block that owns whole rows of scores never writes
-them to memory. (Softmax with scale, bias and mask is the usual case.)
+A score is an element of the first dot's result; the second dot contracts the `key` axis. The ops between may read
+scores only at their own index, or reduced over the keys. So a block that owns whole rows of scores never writes them to
+memory. (Softmax with scale, bias and mask is the usual case.)
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Fusion: which ops share a kernel. From a DHLO graph to groups in an order in which they can run.
+"""Fusion: which ops share a kernel. A DHLO graph becomes groups, in an order in which they can run.
 
-Ops are visited from the outputs up. An op joins the group of its users when one tiling of rows still covers the whole
-(`row_space`); when it has users elsewhere too it may join the first of them and leave its result in memory as well. A
-dot anchors a group and pulls in its consumers (the epilogue). What assembles a value from parts (concatenate, pad,
-dynamic_update_slice) becomes one group a part, writing in place. Regions of control flow are scopes of their own
-(`nest.py`); scalars that decide or count are computed in the host flow.
+Ops are visited from the outputs up. An op joins the group of its users if one tiling of rows still covers the whole
+(`row_space`). If it has other users, too, it may join the first group and also write its result to memory. A dot
+anchors a group and pulls in its consumers (the epilogue). An op that assembles a value from parts (concatenate, pad,
+dynamic_update_slice) becomes one group per part, which writes in place. Regions of control flow are scopes of their own
+(`nest.py`). The host flow computes scalars that decide or count.
 """
 
 from __future__ import annotations

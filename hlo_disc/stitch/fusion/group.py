@@ -1,4 +1,4 @@
-"""A fused group: the ops that one kernel computes, what it reads, and what it leaves in memory."""
+"""A fused group: the ops that one kernel computes, the values that it reads, and those that it writes to memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The groups of a scope while they grow: which op belongs to which, who reads a value, what must lie in memory.
+"""The groups of a scope while they grow: the group of each op, the readers of each value, the values in memory.
 
-This is bookkeeping; what joins what is decided in `fuse.py`.
+This is bookkeeping; `fuse.py` decides which ops join which groups.
 """
 
 from __future__ import annotations

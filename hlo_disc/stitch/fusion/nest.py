@@ -1,6 +1,6 @@
-"""Fusion of control flow: a region is a scope of its own, and a loop's or branch's values get their memory.
+"""Fusion of control flow: a region is a scope of its own, and the values of loops and branches get their memory.
 
-A loop owns the memory of what it carries: what it starts from is a value that nobody else needs, or a copy.
+A loop owns the memory of its carried values. Its initial value is one that nobody else needs, or a copy.
 """
 
 from __future__ import annotations

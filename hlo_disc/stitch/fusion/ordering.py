@@ -1,7 +1,7 @@
-"""In which order the groups of a scope run: each after what it reads, and what reads memory before who changes it.
+"""The order in which the groups of a scope run: each after its operands, and readers of memory before its writers.
 
-Groups can wait for each other when a value is changed in place. Then some change has to be given up; which one is
-decided here, and who fuses tries again without it.
+Groups can wait for each other if a value is changed in place. Then one change in place has to be given up. This file
+decides which, and the fusion is repeated without it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which values take over the memory of the value that they change: updates in place.
+"""Updates in place: values that reuse the memory of the value that they change.
 
-    y = dynamic_update_slice(x, update, i)        y is x's memory, when nobody needs x any more
+    y = dynamic_update_slice(x, update, i)        y is x's memory, if nobody needs x any more
 
-An update, a scatter and a loop may do so with a value that the scope owns, if no op that follows from the result reads
-the old one. Other readers must run before; where fusion has put one behind, it is tried again (`fuse.py`).
+An update, a scatter and a loop may reuse the memory of a value that the scope owns, if no op that follows from the
+result reads the old value. Other readers must run before. If fusion has put one behind, it tries again (`fuse.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A fused program: scopes of groups that run one after another, with scopes inside them where control flow is.
+"""A fused program: scopes of groups that run one after another, with scopes inside them for control flow.
 
-Values of all scopes are known by one table each: `Plan.root` says whose memory or register a value is, wherever it is
-read. What a region reads from outside is the outside value; what a loop carries is told by `Carried`.
+One table each has the values of all scopes: `Plan.root` gives the value whose memory or register a value is. A value
+that a region reads from outside is the outside value; `Carried` has the values that a loop carries.
 """
 
 from __future__ import annotations

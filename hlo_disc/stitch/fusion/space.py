@@ -1,7 +1,8 @@
 """The iteration space of a row group: which axes of its outputs are rows, which are columns, what each pass computes.
 
-From a group's ops and outputs to a `RowSpace`, or to the reason why one tiling of rows does not cover them. Every value
-is followed from the outputs down with the axes that index it; a reduction's operand is followed over its own columns.
+`row_space` turns a group's ops and outputs into a `RowSpace`, or returns the reason why one tiling of rows does not
+cover them. It follows every value from the outputs down with the axes that index it. It follows a reduction's operand
+over its own columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An operand as it lies in memory: the views between a value in memory and a dot become an offset and strides.
+"""An operand in memory: the views between a value in memory and a dot become an offset and strides.
 
-Transposes, slices, broadcasts and those reshapes that only split or join what lies evenly in memory move no element, so
-that a matrix multiply reads through them. Elements are counted, not bytes; sizes and strides are Dims.
+Transposes, slices, broadcasts and some reshapes move no element, so that a matrix multiply reads through them. Such a
+reshape only splits or joins axes with even strides. Elements are counted, not bytes; sizes and strides are Dims.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The host flow: `plan` checks a call and sizes its memory, `main` launches kernels, `K_pack` prepares a weight.
 
-From a fused graph to host functions in MLIR. They are stateless and allocate nothing: the caller gives `main` one arena
-of the size that `plan` asked for.
+This file builds them as MLIR functions of a fused graph. They are stateless and allocate nothing: the caller gives
+`main` one arena of the size that `plan` returned.
 """
 
 from __future__ import annotations

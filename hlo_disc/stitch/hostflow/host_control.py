@@ -1,7 +1,7 @@
 """`main` under construction: launches in order, loops and branches around them, scalars in registers.
 
-From a plan's scopes to host code. A `Frame` knows where every value is at this point of the code: in which buffer, and
-scalars in which register. What a loop's buffers take turns in being are pointers that the loop carries.
+A plan's scopes become host code. A `Frame` has the location of every value at this point of the code: a buffer, or a
+register for a scalar. A loop carries pointers to the buffers that it alternates.
 """
 
 from __future__ import annotations

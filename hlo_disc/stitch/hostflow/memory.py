@@ -1,7 +1,7 @@
-"""The memory plan: which intermediate values share a place in the one arena of a call.
+"""The memory plan: which intermediate values share a slot in the one arena of a call.
 
-A value takes over a slot whose last reader has run, when the facts prove that one of the two sizes holds the other.
-Steps are counted through all scopes: what a loop reads from outside, or carries, it needs until it ends.
+A value reuses a slot whose last reader has run, if the facts prove that one of the two sizes holds the other. Steps are
+counted through all scopes. A loop needs the values that it reads from outside, or carries, until it ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where every value lies: in the caller's memory, in a slot of the arena, or in memory that the run asks for.
+"""The memory of every value: the caller's memory, a slot of the arena, or memory that is allocated during the run.
 
-From groups and what their kernels need to places. All but sizes that depend on data is decided before the call.
+Everything except sizes that depend on data is decided before the call.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Placement:
     """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step;
     order: the step of each group.
 
-    outputs: values that lie in an output, by its number. constants: what kernels read of them. packed: those that
-    no kernel reads but in packed form, by number. stored: registers that kernels read in memory. late: symbols that
-    only the run knows; late_places: the slots of values of such sizes, each allocated by itself.
+    outputs: values that lie in an output, by its number. constants: the constants that kernels read. packed: constants
+    that kernels read only in packed form, by number. stored: registers that kernels read in memory. late: symbols
+    that are known only at run time; late_places: the slots of values of such sizes, each allocated by itself.
     """
 
     outputs: Mapping[Value, int]

@@ -1,1 +1,1 @@
-"""The last rewrites before fusion: what has a second meaning is spelled by what schedules know."""
+"""The last rewrites before fusion: ops with a second meaning become ops that schedules know."""

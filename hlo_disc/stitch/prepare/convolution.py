@@ -1,13 +1,13 @@
-"""A convolution as a dot over windows: no engine of its own, the schedules of dots run it.
+"""A convolution as a dot over windows: it has no schedule of its own, the schedules of dots run it.
 
     x (b, h, w, c), kernel (p, q, c, f) -> windows (b, i, j, c, p, q) of x, summed over (p, q, c) with the kernel
 
-`window` (x) {dims, sizes, window, strides, dilations} is a view that this package alone knows: element
-(…, i, …, p) of axis `dims[n]` is element i*strides[n] + p*dilations[n]; the offsets p are new axes behind all others.
-Padding and holes are put into memory before, so that nothing reads outside. Where a group has one feature in or out,
-a dot of its own for each group would be of width one: products of vectors are summed then. Of depthwise convolutions,
-where a group has one feature in, and of windows of known size, the sum is written out: lanes run along the features or
-along a row of the image, nothing is reduced, and padding without holes is not put into memory (`slice_padded`).
+`window` (x) {dims, sizes, window, strides, dilations} is a view of this package only: element (…, i, …, p) of axis
+`dims[n]` is element i*strides[n] + p*dilations[n]; the offsets p are new axes behind all others. Padding and holes are
+written to memory before, so that nothing reads outside. If a group has one feature in or out, a dot per group would
+have a width of one; then products of vectors are summed. The sum is written out for depthwise convolutions, which have
+one feature in per group, and for windows of known size: lanes run along the features or along a row of the image,
+nothing is reduced, and padding without holes is not written to memory (`slice_padded`).
 """
 
 from __future__ import annotations

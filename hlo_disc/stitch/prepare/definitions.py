@@ -1,7 +1,7 @@
-"""Sizes that only the run knows: a graph's definitions become `define` ops, guards on their symbols `check` ops.
+"""Sizes known only at run time: definitions of a graph become `define` ops, guards on their symbols `check` ops.
 
-What mentions such a symbol runs after its definition, and nothing before a check but what that needs itself
-(`fusion/ordering.py`); how long each op has to wait is told by `stages`.
+An op with such a symbol runs after its definition. Before a check, only ops that the check itself needs may run
+(`fusion/ordering.py`). `stages` says how long each op has to wait.
 """
 
 from __future__ import annotations

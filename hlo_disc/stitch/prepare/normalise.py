@@ -1,9 +1,9 @@
-"""The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
+"""The last rewrite before fusion: ops with a second meaning are rewritten to ops that schedules know.
 
-`pad` becomes `place`: the padded-in value everywhere, then the operand on top. Sums and products of floats smaller than
-f32 are made in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over windows
-(`convolution.py`), `select_and_scatter` two ops over windows. Operands that have one shape have the same axes of one.
-What programs do not have is in `private_ops.py`.
+`pad` becomes `place`: the padding value everywhere, then the operand on top. Sums and products of floats smaller than
+f32 are computed in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over
+windows (`convolution.py`), `select_and_scatter` two ops over windows. Operands of the same shape have size 1 in the
+same axes. `private_ops.py` has the ops that no program has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the kernel of every group begins: what its arguments are, and which items a block works on."""
+"""The beginning of every group's kernel: its arguments, and the items of a block."""
 
 from __future__ import annotations
 

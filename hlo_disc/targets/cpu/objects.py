@@ -59,7 +59,7 @@ class _Sections:
         return self.names[start : self.names.index(b"\0", start)]
 
     def relocations(self, section: int) -> np.ndarray:
-        """The contents of a section of relocations."""
+        """The entries of a section of relocations."""
         return np.frombuffer(self.contents[section], _RELOCATION)
 
 

@@ -27,12 +27,10 @@ _PREFETCH = {64: 2048, 32: 0}
 class X86Generator(NativeGenerator):
     """Implements `hlo_disc.targets.target.Generator`.
 
-    level: "avx2" or "avx512". simd_bytes, registers: the vector registers. tiles: whether there are registers of small
-    matrices.
+    simd_bytes, registers: the vector registers. tiles: whether there are registers of small matrices.
     """
 
     triple: ClassVar[str] = TRIPLE
-    level: str
     simd_bytes: int
     registers: int
     tiles: bool
@@ -55,12 +53,17 @@ class X86Generator(NativeGenerator):
             attributes=f'nounwind "tune-cpu"="{self.tune}" "prefer-vector-width"="{self.simd_bytes * 8}"',
             pair_dot="llvm.x86.avx512bf16.dpbf16ps.512" if self._has_pair_dot else "",
             tile=x86_tiles.tile if self._has_tiles else None,
-            scale=scale if self.level == "avx512" else None,
+            scale=scale if self._has_masks else None,
             passes_nan_on=True,
             to_bf16=x86_bf16.narrow if self._has_pair_dot else None,
             metadata=x86_bf16.METADATA,
-            mask=None if self.level == "avx512" else hidden,
+            mask=None if self._has_masks else hidden,
         )
+
+    @property
+    def _has_masks(self) -> bool:
+        """Whether the machine is one of AVX-512, with registers of masks, whatever the length of its vectors."""
+        return "avx512vl" in self.features
 
     @property
     def _has_pair_dot(self) -> bool:

@@ -1,7 +1,7 @@
-"""Targets whose kernels a GPU's driver launches: what is the same for all vendors.
+"""Targets whose kernels a GPU's driver launches: the code that all vendors share.
 
-What the driver loads is in the object code of the host functions. LLVM ends the process where it has no code for a
-function of a GPU, so only those may be called that are known to be there.
+The object code of the host functions contains the kernels that the driver loads. LLVM ends the process if it has no
+code for a function of a GPU. So kernels may call only functions that are known to exist there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The regular ops: one row an op, from its name to an LLVM opcode, intrinsic or vector-math function."""
+"""The regular ops: one row per op, from its name to an LLVM opcode, intrinsic or vector-math function."""
 
 from __future__ import annotations
 

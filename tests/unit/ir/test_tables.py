@@ -10,7 +10,10 @@ import pytest
 OP = "from hlo_disc.dynamic_hlo.ops import table; table.OPS['frob'] = table.OPS['{}']; "
 CHANGES = {
     "an op without code": (OP.format("tanh") + "import hlo_disc.stitch.codegen.values.elementwise", "frob"),
-    "an op that is not imported": (OP.format("tanh") + "import hlo_disc.import_.handlers", "stablehlo.frob"),
+    "an op with attributes that is not imported": (
+        OP.format("convert") + "import hlo_disc.import_.handlers",
+        "stablehlo.frob",
+    ),
     "an op that is not printed": (OP.format("slice") + "import hlo_disc.dynamic_hlo.print.stablehlo", "frob"),
     "a reduction without code": (
         "from hlo_disc.dynamic_hlo.ops import table; table.REDUCERS['frob'] = 'add'; "

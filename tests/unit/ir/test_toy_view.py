@@ -1,7 +1,7 @@
 """A view is a row in the op table, which says where its elements come from, and a handler of the importer.
 
-Where the row says nothing, a view has a function among the kernels' views. All its axes are kept as they are then, and
-what it moves is never taken for elements in place. An op that assembles its result is a row that says its parts.
+If no rule gives the index of an axis, the row says that it is elsewhere, and the view has a function among the kernels'
+views. Without a rule, all its axes are kept. An op that assembles its result is a row with its parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ from graphs.dhlo import make_graph
 import hlo_disc
 from hlo_disc.benchmark.cost import work
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
-from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, Affine, AxisRule, Part, Relation, Same, assembly, follow, whole
+from hlo_disc.dynamic_hlo.ops.axes import (
+    ELEMENTWISE,
+    Affine,
+    AxisRule,
+    Elsewhere,
+    Part,
+    Relation,
+    Same,
+    assembly,
+    follow,
+    whole,
+)
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.ops.table import ATTRIBUTES, DIMS, INTS, OPS, axis_rule, register
 from hlo_disc.dynamic_hlo.passes.alike import alike
@@ -65,6 +76,14 @@ def flipped(op: Op, facts: ShapeFacts) -> Relation:
     return follow(op, [*map(Same, range(last)), Affine(((last, -1),), op.result.shape[last] - 1)])
 
 
+def elsewhere(op: Op, facts: ShapeFacts) -> Relation:
+    last = op.result.rank - 1
+    return follow(op, [*map(Same, range(last)), Elsewhere(last)])
+
+
+RULES = {"row": AxisRule(flipped, {}), "row and function": AxisRule(elsewhere, {}), "function": None}
+
+
 def emit(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     *at, last = index
     turned = body.math.scale(last, -1).shift(body.sizes(op.result.shape[-1]) + (-1))
@@ -94,10 +113,10 @@ def flip(x: np.ndarray) -> np.ndarray:
     return x[..., ::-1]
 
 
-@pytest.fixture(params=["row", "function"])
+@pytest.fixture(params=RULES)
 def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     monkeypatch.setenv("HLO_DISC_CACHE", "")
-    rule = AxisRule(flipped, {}) if request.param == "row" else None
+    rule = RULES[request.param]
     joined = np.concatenate
     register([
         OpDef("flip_last", "view", 1, lambda op, _: [(op.operands[0].dtype, op.operands[0].shape)], flip, axes=rule),
@@ -105,7 +124,7 @@ def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
     ])  # fmt: skip
     monkeypatch.setitem(CUSTOM_CALLS, "toy.flip_last", read)
     monkeypatch.setitem(CUSTOM_CALLS, "toy.twice", read_twice)
-    if rule is None:
+    if request.param != "row":
         monkeypatch.setitem(VIEWS, "flip_last", emit)
     yield request.param
     del OPS["flip_last"], OPS["twice"]
@@ -165,7 +184,7 @@ def test_an_axis_of_one_is_no_axis_of_it(rows: str, name: str) -> None:
         return g.op("reshape", [y], shape=(Dim.const(1), *y.shape))
 
     graphs = [alike(make_graph([("float32", "1, b, c")], build)) for build in (wide, narrow)]
-    assert equal(*graphs) == (rows == "row" or name == "twice")
+    assert equal(*graphs) == (rows != "function" or name == "twice")
 
 
 def test_what_is_cut_from_it_counts_alone(rows: str) -> None:
@@ -177,15 +196,21 @@ def test_what_is_cut_from_it_counts_alone(rows: str) -> None:
     assert work(make_graph([("float32", "9, 9")], build), [(9, 9)]).bytes == 2 * (2 * 3 * 4)
 
 
-@pytest.mark.parametrize(("shape", "merged"), [("a, b, c", "a*b, c"), ("a, b, 1", "a, b"), ("a, 1, c", "a, c")])
-def test_the_axes_that_its_row_does_not_move_merge_with_their_neighbours(rows: str, shape: str, merged: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "merged", "elsewhere"),
+    [("a, b, c", "a*b, c", "a*b, c"), ("a, b, 1", "a, b", "a*b"), ("a, 1, c", "a, c", "a, c")],
+)
+def test_the_axes_that_its_row_does_not_move_merge_with_their_neighbours(
+    rows: str, shape: str, merged: str, elsewhere: str
+) -> None:
     def build(g: Any, x: Any, y: Any) -> Any:
         return g.op("multiply", [g.op("negate", [g.op("flip_last", [x])]), y])
 
     graph = make_graph([("float32", shape), ("float32", shape)], build)
     made = collapse(Group.of(Schedule("row", None, Joins.ROWS, collapses=True), graph.ops, graph.outputs), graph.facts)
-    kept = [d for d in shape.split(", ") if d != "1"]
-    assert list(made.outputs[0].shape) == list(map(Dim.parse, merged.split(", ") if rows == "row" else kept))
+    kept = ", ".join(d for d in shape.split(", ") if d != "1")
+    wanted = {"row": merged, "row and function": elsewhere, "function": kept}[rows]
+    assert list(made.outputs[0].shape) == list(map(Dim.parse, wanted.split(", ")))
     (flip_last,) = (op for op in made.ops if op.name == "flip_last")
     assert flip_last.result.shape[-1] == Dim.parse(shape.split(", ")[-1])
 

@@ -1,9 +1,9 @@
 """The properties of a region that combines elements: is it a named monoid, does order matter, what is an identity.
 
-The names are matched; the rest is asked of the numpy reference on the values where such functions differ (zeros,
-infinities, NaN, ties, the ends of integers, small numbers), because regions say the same in many ways: JAX's argmax is
-nine ops. What the answers decide is only the order in which elements are combined, about which StableHLO says nothing
-more than that the body should not care.
+Named regions are matched. All others are tested with the numpy reference, on the values where such functions differ
+(zeros, infinities, NaN, ties, the ends of integers, small numbers), because regions express the same function in many
+ways: JAX's argmax is nine ops. The answers decide only the order in which elements are combined. StableHLO says nothing
+about that order, except that the body should not depend on it.
 """
 
 from __future__ import annotations

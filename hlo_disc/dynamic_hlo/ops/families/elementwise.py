@@ -1,7 +1,7 @@
-"""Elementwise ops on numbers: what they take, and what they compute in numpy.
+"""Elementwise ops on numbers: their operand types, and their numpy functions.
 
 Floats narrower than 32 bits are computed in f32, integers narrower than 8 bits in 8, and rounded once. Where StableHLO
-leaves a choice (division by zero, shifts past the width), it is XLA's.
+leaves a choice (division by zero, shifts past the width), the result is XLA's.
 """
 
 from __future__ import annotations

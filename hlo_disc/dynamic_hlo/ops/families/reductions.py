@@ -1,8 +1,8 @@
 """Reductions, prefix sums and windows.
 
-All but `reduce` have operands (*xs, *inits, *captured) and an attribute `body`: a Region over scalars whose inputs are
-what was combined so far, one a x, the elements to add, one a x, and what the region captured; its outputs are one a x.
-In numpy the body is a function of arrays of equal shape, which combines them element by element.
+All but `reduce` have operands (*xs, *inits, *captured) and an attribute `body`, a Region over scalars. Its inputs are
+the values combined so far, one per x, the elements to add, one per x, and the captured values. Its outputs are one per
+x. In numpy the body is a function of arrays of equal shape, which combines them element by element.
 Source: StableHLO, "reduce", "reduce_window" and "select_and_scatter".
 """
 

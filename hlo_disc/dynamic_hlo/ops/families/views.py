@@ -1,4 +1,4 @@
-"""Sources, views and what assembles values of others."""
+"""Sources, views, and ops that assemble values from others."""
 
 from __future__ import annotations
 

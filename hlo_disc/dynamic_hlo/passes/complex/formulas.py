@@ -1,10 +1,10 @@
-"""Complex functions in real arithmetic: one formula a function.
+"""Complex functions in real arithmetic: one formula per function.
 
-Those marked `wide` compute single precision in double, which has range and digits to spare, so that the plain formula
-is right; numbers of double precision are scaled by powers of two where squares would leave the range, and summed
-exactly where digits would cancel. Zeros keep their signs, infinities follow C99 (Annex G). Sources: C99; W. Kahan,
-"Branch cuts for complex elementary functions" (1987), for sqrt and tanh; T. Dekker, "A floating-point technique for
-extending the available precision" (1971), for sums.
+A `wide` formula computes single precision in double, which has range and digits to spare, so that the plain formula is
+right. Numbers of double precision are scaled by powers of two if squares would leave the range, and summed exactly if
+digits would cancel. Zeros keep their signs, infinities follow C99 (Annex G). Sources: C99; W. Kahan, "Branch cuts for
+complex elementary functions" (1987), for sqrt and tanh; T. Dekker, "A floating-point technique for extending the
+available precision" (1971), for sums.
 """
 
 from __future__ import annotations

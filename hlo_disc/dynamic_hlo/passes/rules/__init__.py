@@ -1,1 +1,1 @@
-"""The rewrite engine, its rules, and what they are written in."""
+"""The rewrite engine, its rules, and their vocabulary."""

@@ -1,4 +1,4 @@
-"""The vocabulary of the rewrite rules: what makes a value, what it constantly equals, how two shapes relate."""
+"""The vocabulary of the rewrite rules: the op that makes a value, its constant value, the relation of two shapes."""
 
 from __future__ import annotations
 

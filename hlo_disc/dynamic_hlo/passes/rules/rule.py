@@ -1,12 +1,13 @@
-"""Rewrite rules as functions: each looks at an op and says what stands in its place, or None where it does not apply.
+"""Rewrite rules as functions: each looks at an op and returns its replacement, or None if it does not apply.
 
 @rule(VIEW_RULES, "reshape", of="reshape")
 def reshape_of_reshape(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     "reshape(reshape(x)) → reshape(x)"
     return make("reshape", *inner.operands, shape=op.attrs["shape"])
 
-The docstring is the picture, which docs/rules.md shows. A rule builds nothing while it looks: the engine (`rewrite.py`)
-does, at the op's place in the program, with a value of the op's dtype and shape at all sizes that the facts allow.
+The docstring is the picture, which docs/rules.md shows. A rule builds nothing while it looks. The engine (`rewrite.py`)
+builds the replacement at the op's position in the program. It must have the op's dtype, and the op's shape at all sizes
+that the facts allow.
 """
 
 from __future__ import annotations

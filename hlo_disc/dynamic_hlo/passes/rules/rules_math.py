@@ -1,6 +1,7 @@
-"""Rewrite rules for ops that compute: identities that are exact in the op's dtype, constants, sizes.
+"""Rewrite rules for arithmetic: identities that are exact in the op's dtype, constants, sizes.
 
-A float identity must hold for every bit pattern but NaN payloads: `x + 0.0` is not x for x = -0.0, `x + -0.0` is.
+A float identity must hold for every bit pattern except NaN payloads. `x + 0.0` differs from x for x = -0.0; `x + -0.0`
+is always x.
 """
 
 from __future__ import annotations

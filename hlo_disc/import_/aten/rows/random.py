@@ -1,8 +1,8 @@
-"""Random numbers: not eager mode's, but of the same distributions, from a seed that each call draws of its generator.
+"""Random numbers: not eager mode's, but of the same distributions, from a seed that each call draws from its generator.
 
-The bits are those of Threefry-2x32 (Salmon, Moraes, Dror and Shaw 2011). An op has a key of its own, made of the call's
-seed and the op's number in its graph, and an element's number is the counter. So equal seeds give equal results at any
-number of threads, and shapes that differ share what they can. Other distributions are made of these by PyTorch.
+The bits are those of Threefry-2x32 (Salmon, Moraes, Dror and Shaw 2011). An op's key combines the call's seed and the
+op's number in its graph; the counter is an element's number. So equal seeds give equal results at any number of
+threads, and different shapes have a common beginning. PyTorch makes other distributions from these.
 """
 
 from __future__ import annotations

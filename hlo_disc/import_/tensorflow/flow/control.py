@@ -1,4 +1,4 @@
-"""Calls, loops and branches of functions; lists of tensors, which are one tensor with an axis more."""
+"""Calls, loops and branches of functions; lists of tensors, which are one tensor with one more axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XLA's own ops in graphs of TensorFlow, which are those of StableHLO: axes are messages, regions functions."""
+"""The XLA ops in graphs of TensorFlow. They have StableHLO's meaning; axes are messages, regions are functions."""
 
 from __future__ import annotations
 

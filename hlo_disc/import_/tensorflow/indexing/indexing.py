@@ -1,4 +1,4 @@
-"""Slices and gathers. An index outside of a tensor is an error to TensorFlow's CPU; here it is clamped, as by XLA."""
+"""Slices and gathers. TensorFlow's CPU refuses an index outside of a tensor; here it is clamped, as in XLA."""
 
 from __future__ import annotations
 

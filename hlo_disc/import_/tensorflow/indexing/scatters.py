@@ -1,4 +1,4 @@
-"""Scatters, sums of segments, and what puts rows at places."""
+"""Scatters, sums of segments, and ops that write rows at indices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How each elementwise op and each reduction computes on registers: one row an op, over scalars and vectors alike.
+"""The code of each elementwise op and each reduction on registers: one row per op, for scalars and vectors alike.
 
-How registers hold elements is said in `elements.py`. Semantics are StableHLO's: integer division by zero is -1, shifts
-past the width give 0 or the sign, conversions saturate, maximum and minimum propagate NaN.
+`elements.py` says how registers hold elements. Semantics are StableHLO's: integer division by zero is -1, shifts past
+the width give 0 or the sign, conversions saturate, maximum and minimum propagate NaN.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Two dots and what is between them in one kernel."""
+"""Two dots and the ops between them in one kernel."""

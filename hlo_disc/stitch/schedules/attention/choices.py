@@ -4,9 +4,9 @@
         pack the keys in fast memory
         for each tile of 6, 4, 2 or 1 rows: scores of all keys; sweep the rows; weights x values; epilogue
 
-With few query rows (decoding) the keys are read where they lie, with lanes along the head. Where the machine multiplies
-small matrices of bf16 both dots do (`dot/tiles/bf16_tiles.py`), with 32 rows a tile. Weights that are bf16 are rounded
-before the second, as the program says.
+With few query rows (decoding) the keys are read in place, with lanes along the head. If the machine multiplies small
+matrices of bf16, both dots use them (`dot/tiles/bf16_tiles.py`), with 32 rows per tile. Weights that are bf16 are
+rounded before the second dot, as in the program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A device function that sweeps rows of scores in fast memory: the ops between the two dots of an attention.
 
-One pass over the keys for each level of reductions. When everything later follows from the value that a pass reduces,
-that value takes the scores' place, so that it is computed once. A last division or product by what is the same for all
-keys is left out: it becomes a factor of the row, which the second dot's epilogue applies, unless weights are rounded.
+There is one pass over the keys for each level of reductions. If everything later follows from the value that a pass
+reduces, that value replaces the scores, so that it is computed once. A last division or product by a value that is the
+same for all keys is left out. It becomes a factor of the row, which the second dot's epilogue applies, unless weights
+are rounded.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Matrix products with what is computed from their results."""
+"""Matrix products, with the ops after their results."""

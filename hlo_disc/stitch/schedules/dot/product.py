@@ -1,8 +1,8 @@
-"""A dot group taken apart: how its loops walk both operands, and what is computed from each result element.
+"""The loops of a dot group: how they index both operands, and what is computed from each result element.
 
-From a group of one `dot_general`, the views of its operands and its epilogue to a `Product`. Axes that both memory and
-epilogue walk together are one loop. One axis of the result runs over the rows of a register tile and one over its
-vectors; all others are batch axes, whether both operands have them or not.
+A `Product` is made of a group with one `dot_general`, the views of its operands and its epilogue. Axes that memory and
+epilogue both iterate over together are one loop. One axis of the result runs over the rows of a register tile and one
+over its vectors. All others are batch axes, whether both operands have them or not.
 """
 
 from __future__ import annotations

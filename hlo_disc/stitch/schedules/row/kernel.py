@@ -4,8 +4,8 @@
         for each pass:                     reductions level by level, then the stores
             for each vector of columns:    evaluate the body, accumulate or store
 
-Lanes run along the columns, or along the last row axis when memory does (column sums) or when there are few columns.
-The body is the same in both forms: with lanes on rows a reduction needs no other lane.
+Lanes run along the columns. If memory runs along the last row axis (column sums), or if there are few columns, they run
+along that axis. The body is the same in both forms. With lanes on rows a reduction needs no other lane.
 """
 
 from __future__ import annotations

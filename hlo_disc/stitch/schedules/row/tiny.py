@@ -1,7 +1,7 @@
 """The schedule of a few elements: no kernel, but straight code in the host function that would launch it.
 
-For what a loop does to a counter, to one element of an array, to a random key: a launch costs more than the arithmetic,
-and a kernel of its own takes longer to compile.
+It is for a loop's update of a counter, of one element of an array, or of a random key. There a launch costs more than
+the arithmetic, and a kernel would take longer to compile.
 """
 
 from __future__ import annotations

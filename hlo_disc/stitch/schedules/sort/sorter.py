@@ -1,4 +1,4 @@
-"""Sorting in a block's fast memory, and what goes in and out of it: what the kernels of a sort are made of."""
+"""The building blocks of sort kernels: sorting in a block's fast memory, and its loads and stores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sorts, and what is the first elements of one, or one of its elements.
+"""Sorts, and ops that take the first elements of a sort, or one element.
 
-NaN is larger than everything, and 0.0 is as large as -0.0. Of equal elements the first one comes first, whatever is
-asked: where eager mode promises no order of them (`topk`, `kthvalue`, `median`), its indices may be others.
+NaN is larger than everything, and 0.0 is as large as -0.0. Among equal elements the first one comes first. Eager mode
+promises no order for some ops (`topk`, `kthvalue`, `median`), so its indices may differ there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views, what assembles tensors of others, and what makes new ones."""
+"""Views, and ops that assemble or create tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops whose results are as long as data says: what a mask takes, what differs, counts; and what data has to be."""
+"""Ops whose results have data-dependent lengths: masked selection, unique elements, counts; and assertions on data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where index tensors point in a tensor, as numbers of a gather or scatter.
+"""The indices of index tensors, as numbers of a gather or scatter.
 
-Indices may count from behind, as ATen's do. What eager mode refuses at run time, an index outside of its axis, is moved
-into it by a gather and changes nothing in a scatter.
+Indices may count from behind, as in ATen. Eager mode refuses an index outside of its axis at run time. Here a gather
+clamps it, and a scatter ignores it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Linear algebra, as JAX writes it with LAPACK's functions, which are those of ATen.
+"""Linear algebra by JAX's formulas with LAPACK's functions, which ATen uses, too.
 
-`info` of a factorisation that fails says that it failed; of LU it is, as LAPACK's, the first pivot that is zero.
-Nothing is raised: a graph of ATen's ops asks for no errors.
+`info` of a factorisation that fails is not 0. For LU it is the first pivot that is zero, as in LAPACK. Nothing is
+raised, because a graph of ATen's ops asks for no errors.
 """
 
 from __future__ import annotations

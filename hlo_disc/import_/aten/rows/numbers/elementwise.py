@@ -1,8 +1,8 @@
-"""Elementwise ops: each has a formula on operands of one type, and PyTorch's rule for what that type is.
+"""Elementwise ops: each has a formula on operands of one type, and PyTorch's rule for that type.
 
-The rules are `torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND`; they also say that formulas of 16-bit floats are
-computed in float32. To ATen's kernels operands come in the type of all of them, numbers too: 257 + x is 256 + x in
-bfloat16. Only products and quotients take a second operand of one element as it is.
+The rules are `torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND`. They also say that formulas of 16-bit floats are
+computed in float32. ATen's kernels get all operands in their common type, numbers too: 257 + x is 256 + x in bfloat16.
+Only products and quotients use a second operand of one element unchanged.
 """
 
 from __future__ import annotations

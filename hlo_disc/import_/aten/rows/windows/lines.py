@@ -1,7 +1,7 @@
-"""Elements that are taken from axes at places that sizes say: adaptive pools, `unfold`, `fold`, resampling.
+"""Elements that are taken from axes at positions that depend on sizes: adaptive pools, `unfold`, `fold`, resampling.
 
-An axis is done after the other. What windows of all places share is a `Line`: for each result on the axis and each
-element of its window, which element of the axis that is, and whether it is one at all.
+Axes are processed one after another. A `Line` has the common part of the windows of all positions. For each result on
+the axis and each element of its window, it says which element of the axis that is, and whether there is one.
 """
 
 from __future__ import annotations

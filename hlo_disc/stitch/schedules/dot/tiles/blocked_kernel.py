@@ -1,6 +1,6 @@
-"""The form of columns that are not packed: they are read where they lie, or by many rows from a copy in fast memory.
+"""The form for columns that are not packed: read in place, or, for many rows, from a copy in fast memory.
 
-K is walked in blocks (BLIS's kc), of which the micro-panel stays in a core's cache; tiles add to sums in memory.
+K is processed in blocks (BLIS's kc) whose micro-panel stays in a core's cache; tiles add to sums in memory.
 """
 
 from __future__ import annotations

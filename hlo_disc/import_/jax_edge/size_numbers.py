@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +29,7 @@ from jax._src.numpy import array_constructors, index_tricks, indexing, lax_numpy
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.calls import SIZE
 from hlo_disc.mlir import ir, stablehlo
 
@@ -45,7 +45,7 @@ _Size = shape_poly._DimExpr
 _thread = threading.local()
 
 
-@dataclass(frozen=True)
+@frozen
 class Number:
     """A float: what Python's operator makes of numbers and of sizes, which are JAX's, and Dims in a program."""
 

@@ -6,7 +6,6 @@ two sides, it is a cumulative op; everything else is a loop. Source: XLA's opera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.stablehlo.decode import integer, ints
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _I64 = np.dtype(np.int64)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Scan:
     """The op: `region` takes an element of each x, then the carried; it returns its outputs, then the carried."""
 

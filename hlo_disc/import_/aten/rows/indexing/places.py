@@ -7,7 +7,6 @@ into it by a gather and changes nothing in a scatter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.arrays import Array, emit_all, iota, joined, together
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MASKS = (BOOL, np.dtype(np.uint8))
 
 
-@dataclass(frozen=True)
+@frozen
 class Places:
     """`at` has an index vector on its last axis; `numbers` are those of gathers, `window` what each vector takes.
 

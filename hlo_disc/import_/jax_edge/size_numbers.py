@@ -58,11 +58,15 @@ Exact: TypeAlias = "int | float | np.float64 | Number | SymbolicSize"
 
 
 class _Noted:
-    """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself."""
+    """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself.
+
+    dims: JAX's sizes as ours, by identity too: the same few are asked for again and again.
+    """
 
     def __init__(self, scope: SymbolicScope | None):
         self.scope = scope
         self.known: dict[int, tuple[jax.Array, Exact]] = {}
+        self.dims: dict[int, tuple[SymbolicSize, Dim]] = {}
 
 
 @contextmanager
@@ -113,7 +117,15 @@ def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attribut
 
 def dim_of(size: Size) -> Dim:
     """JAX's size as ours."""
-    return _parsed(str(size)) if isinstance(size, _Size) else Dim.const(operator.index(size))  # written alike
+    if not isinstance(size, _Size):
+        return Dim.const(operator.index(size))
+    noted = getattr(_thread, "noted", None)
+    found = noted.dims.get(id(size)) if noted is not None else None
+    if found is None:
+        found = size, _parsed(str(size))  # written alike
+        if noted is not None:
+            noted.dims[id(size)] = found
+    return found[1]
 
 
 _parsed = functools.lru_cache(1 << 12)(Dim.parse)

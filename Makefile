@@ -37,7 +37,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-triton test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-triton test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers cold bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -167,6 +167,14 @@ PEER ?= *
 peers: $(STAMP)
 	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(ADD),--add) \
 		$(if $(README),--readme)
+
+# From the call to the first result in fresh processes, with an empty store of programs and with a full one, beside those
+# peers whose environments are there; as in make cold FILTER='GPT-2 *' REPEAT=5 ONLY_OURS=1. ADD=1 keeps what
+# build/peers/cold.json has of other programs. The page of make peers shows it.
+REPEAT ?= 3
+cold: $(STAMP)
+	$(BIN)/python -W ignore -m benchmarks.peers.cold --filter "$(FILTER)" --repeat $(REPEAT) $(if $(ONLY_OURS),--only-ours) \
+		$(if $(ADD),--add)
 
 # MiniLM as a C library, built into a C++ program by CMake, which finds Python's vectors bit for bit. Its own environment
 # has a path to compilers and CMake, and nothing else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import importlib
 import math
@@ -122,3 +123,12 @@ def named(name: str) -> Program:
     """The program of this name that every framework runs."""
     (found,) = (program for program in programs() if program.name == name)
     return found
+
+
+Task = tuple[Program, str]  # and its dtype
+
+
+def chosen(pattern: str, dtypes: Sequence[str] = BOTH) -> list[Task]:
+    """Programs whose name fits a pattern, each with its dtypes."""
+    matching = [program for program in programs() if fnmatch.fnmatch(program.name, pattern)]
+    return [(program, dtype) for program in matching for dtype in program.dtypes if dtype in dtypes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hlo_disc.frozen import frozen
 
 # Bytes of fast memory that a kernel may have under a name, through which warps exchange values.
 EXCHANGE_BYTES = 256
@@ -10,7 +10,7 @@ EXCHANGE_BYTES = 256
 Slices = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Team:
     """Threads that work on a block together. Each holds some of the lanes of every vector.
 
@@ -39,7 +39,7 @@ class Team:
         return max(self.threads // self.warp, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """The part of a matrix product that a team of threads computes: rows x cols results, `depth` products at a time.
 
@@ -61,7 +61,7 @@ class Tile:
         return Team(self.threads, registers=self.registers)
 
 
-@dataclass(frozen=True)
+@frozen
 class Held:
     """How the threads of a warp hold a small matrix: each has `run` neighbours of one of its lines.
 
@@ -73,7 +73,7 @@ class Held:
     below: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Mma:
     """An instruction by which a warp adds the products of two small matrices, of `depth` each, to a third one.
 
@@ -101,7 +101,7 @@ class Mma:
     exact: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class Device:
     """A machine as schedules see it: blocks of threads, each with SIMD lanes, and fast memory private to a block.
 

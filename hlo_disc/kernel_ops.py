@@ -7,10 +7,11 @@ arguments when it is built. Its operands are checked then, and again when it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import ir
 
 T = TypeVar("T", bound=bool | int | str)
@@ -27,7 +28,7 @@ class Known(StrEnum):
     CLEAN = "clean"
 
 
-@dataclass(frozen=True)
+@frozen
 class Attribute(Generic[T]):
     """An attribute of ops. default: its value where an op has none; its type is that of all values."""
 
@@ -75,7 +76,7 @@ _INTRINSIC = "llvm.hlo_disc."
 EXTENSIONS: dict[str, type[Extension]] = {}
 
 
-@dataclass(frozen=True)
+@frozen
 class Extension:
     """An op that no dialect has, spelled as a call of an intrinsic. Its fields are bool, int or str.
 
@@ -185,7 +186,7 @@ class Tf32(Extension, word="tf32"):
         return _vector(x, "f32")
 
 
-@dataclass(frozen=True)
+@frozen
 class Mma(Extension, word="mma"):
     """Add a product of small matrices to sums, by the threads of a warp: see `Mma` in `device.py`. (sums, x, y)
 
@@ -199,7 +200,7 @@ class Mma(Extension, word="mma"):
         return _vector(sums)
 
 
-@dataclass(frozen=True)
+@frozen
 class Parts(Extension, word="parts"):
     """Read four parts of a small matrix from fast memory, of elements of 16 bits, for a warp that is all there.
 
@@ -210,7 +211,7 @@ class Parts(Extension, word="parts"):
     turned: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelName(Extension, word="text"):
     """Point to the characters of a kernel's name, with a zero behind them, in host code. ()"""
 
@@ -228,14 +229,14 @@ class TileConfig(TileAction, word="tile.config"):
     takes = ("i64",)
 
 
-@dataclass(frozen=True)
+@frozen
 class TileZero(TileAction, word="tile.zero"):
     """Make a register zero. ()"""
 
     register: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TileLoad(TileAction, word="tile.load"):
     """Load lines that are so many bytes apart. (pointer, byte, stride)"""
 
@@ -243,7 +244,7 @@ class TileLoad(TileAction, word="tile.load"):
     register: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TileStore(TileAction, word="tile.store"):
     """Store lines that are so many bytes apart. (pointer, byte, stride)"""
 
@@ -251,7 +252,7 @@ class TileStore(TileAction, word="tile.store"):
     register: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TileDot(TileAction, word="tile.dot"):
     """Add the product of two registers to a third one. ()"""
 

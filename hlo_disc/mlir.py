@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import sys
 import threading
 from collections import defaultdict
 from types import ModuleType
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from jaxlib import _jax
 from jaxlib.mlir import ir
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext, _mlirHlo
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ __all__ = [
     "location",
     "math",
     "memref",
-    "mhlo",
     "refine_polymorphic_shapes",
     "run_passes",
     "scf",
@@ -70,8 +70,23 @@ def _make_context() -> ir.Context:
     made.load_all_available_dialects()
     for dialect in (stablehlo, chlo, sdy):
         dialect.register_dialect(made)
-    mhlo.register_mhlo_dialect(made)
+    _mlirHlo.register_mhlo_dialect(made)
+    _leave_out_classes("llvm", "!llvm.ptr", made)
     return made
+
+
+def _leave_out_classes(dialect: str, type_: str, context: ir.Context) -> None:
+    """Let MLIR take ops and a type of the dialect as any others: it would import Python's classes for all of them.
+
+    MLIR asks for this module once, and finds an empty one. Who imports it later gets the classes.
+    """
+    name = f"jaxlib.mlir.dialects.{dialect}"
+    if name not in sys.modules:
+        sys.modules[name] = ModuleType(name)
+        try:
+            ir.Type.parse(type_, context)
+        finally:
+            del sys.modules[name]
 
 
 def context() -> ir.Context:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import os
-import platform
 import shlex
 import sys
 import time
@@ -15,22 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-import llvmlite.binding as llvm
 from rich.console import Console
 
 from benchmarks.cost import least_work
 from benchmarks.peers.harness import Budget, Measurement
+from benchmarks.peers.machine import machine
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
-from benchmarks.peers.report import compare, page, results, tables
-from benchmarks.program import Program, programs
-from hlo_disc import ral
+from benchmarks.peers.report import compare, first, page, results, tables
+from benchmarks.program import Program, Task, chosen, programs
 from hlo_disc.profile import limits
 
-FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
 README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
 # Bytes of weights of a program that has processes of its own.
 LARGE = 1 << 26
-Task = tuple[Program, str]  # and its dtype
 
 
 def found_peers(
@@ -57,23 +52,6 @@ def found_peers(
                 peers[peer["name"]] = peer
                 where[peer["name"]] = module
     return peers, where, absent
-
-
-def machine() -> results.Machine:
-    features = llvm.get_host_cpu_features()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "cpu": str(limits.describe()["cpu"]),
-        "cores": ral.usable_cores(),
-        "memory_gib": round(memory, 1),
-        "system": platform.platform(),
-        "features": [name for name in FEATURES if features.get(name)],
-    }
-
-
-def chosen(pattern: str, dtypes: tuple[str, ...]) -> list[Task]:
-    matching = [program for program in programs() if fnmatch.fnmatch(program.name, pattern)]
-    return [(program, dtype) for program in matching for dtype in program.dtypes if dtype in dtypes]
 
 
 def weight(program: Program) -> int:
@@ -120,7 +98,8 @@ def main(
         _measure(console, chosen(program_pattern, dtypes), peer_pattern, minutes, target, earlier)
     found = results.read(target)
     shown = target.with_suffix(".html")
-    page.write(found, shown, old)
+    times = target.with_name("cold.json")
+    page.write(found, shown, old, first.read(times) if times.exists() else None)
     if old:
         console.print(compare.table(found, old))
     if readme:

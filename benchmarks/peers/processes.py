@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pkgutil
 import selectors
 import subprocess
@@ -68,6 +69,8 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            # Every user's Python keeps what it compiles.
+            env={name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         )
         self._selector = selectors.DefaultSelector()
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -120,6 +123,8 @@ def exported(program: str, dtype: str) -> tuple[Path, float]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "program.onnx"
     python = environment("torch") / "bin" / "python"
+    if not python.exists():
+        raise PeerError("no ONNX: there is no environment of PyTorch")
     command = [str(python), "-W", "ignore", "-m", "benchmarks.peers.export", program, dtype, str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

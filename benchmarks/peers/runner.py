@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ class Runner:
     ours: hlo_disc. dynamic: one compilation serves all shapes. static_form_of: the peer whose form for each shape it
     is, which is left out where that one compiles for long. reads_file: programs come to it as ONNX files
     (`export.py`), not as they are written; reads_f32: always that of f32. dtypes: what it is asked for. infers: it has
-    no programs that train.
+    no programs that train. store: the variable of the environment that says in which folder it keeps what it compiles.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Runner:
     reads_f32 = False
     dtypes: Sequence[str] = ("f32", "bf16")
     infers = False
+    store = ""
 
     program: Program
     dtype: str
@@ -39,6 +41,10 @@ class Runner:
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         """Everything that is not timed: weights, or the file that it `reads`."""
         self.program, self.dtype = program, dtype
+
+    def keep(self, folder: Path) -> None:
+        """Keep in this folder what is compiled from now on, and find there what was."""
+        os.environ[self.store] = str(folder)
 
     def prepare(self, cold: bool) -> Call:
         """A callable that has compiled nothing yet, or all it needs; cold: with none of its caches."""
@@ -58,3 +64,7 @@ class Runner:
     def compilations(self) -> int:
         """How many since `prepare`."""
         raise NotImplementedError
+
+    def stages(self) -> dict[str, float]:
+        """Seconds of the stages of the first compilation since `prepare`, as far as it tells them."""
+        return {}

@@ -47,14 +47,20 @@ class Worker:
         self._runner.load(chosen, dtype, Path(file) if file else None)
 
     def first(self, sizes: dict[str, int], cold: bool) -> dict[str, float]:
-        """Compile anew. Seconds of that with the first call, and of a later call."""
+        """Compile anew. Seconds of that with the first call, of the processors meanwhile, and of a later call."""
         inputs = self._native(sizes)
         gc.collect()
-        start = time.perf_counter()
+        cpu, start = time.process_time(), time.perf_counter()
         self._call = self._runner.prepare(cold)
         self._timed(inputs)
-        taken = time.perf_counter() - start
-        return {"seconds": taken, "steady": min(self._timed(inputs) for _ in range(2))}
+        taken, cpu = time.perf_counter() - start, time.process_time() - cpu
+        return {"seconds": taken, "cpu": cpu, "steady": min(self._timed(inputs) for _ in range(2))}
+
+    def keep(self, folder: str) -> None:
+        self._runner.keep(Path(folder))
+
+    def stages(self) -> dict[str, float]:
+        return self._runner.stages()
 
     def shape(self, sizes: dict[str, int]) -> dict[str, float]:
         """The sizes of the next turns. Seconds of a first call, and of a later one."""
@@ -120,7 +126,18 @@ def _memory(what: str) -> int:
 
 
 def describe(runners: list[type[Runner]]) -> list[dict[str, Any]]:
-    keys = ("name", "about", "ours", "dynamic", "static_form_of", "reads_file", "reads_f32", "dtypes", "infers")
+    keys = (
+        "name",
+        "about",
+        "ours",
+        "dynamic",
+        "static_form_of",
+        "reads_file",
+        "reads_f32",
+        "dtypes",
+        "infers",
+        "store",
+    )
     return [
         {**{key: getattr(r, key) for key in keys}, "versions": {p: metadata.version(p) for p in r.packages}}
         for r in runners

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from hlo_disc.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Constant:
     """A leaf that is the same at all calls: None, a bool, an int, a float or a string."""
 
     value: Any
 
 
-@dataclass(frozen=True)
+@frozen
 class Number:
     """A leaf that is a number of Python's: this input, by its shape (n, 0) or (0, -n), or this output, its element.
 

@@ -7,13 +7,13 @@ and parts of groups.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.fusion.group import Group
@@ -31,7 +31,7 @@ class Joins(Enum):
     NOTHING = "none: operands are read in memory, and all results are left there"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Schedule:
     """name: also the kind of the ops that start a group of it.
 

@@ -6,13 +6,14 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.kernel_ops import NARROW
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.module import ModuleBuilder
@@ -24,7 +25,7 @@ from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.variant import Choice, Packing, Variant, decided
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
 
@@ -50,7 +51,7 @@ class Step:
         return [v for choice in self.choices for v in choice.variant.workspace]
 
 
-@dataclass(frozen=True)
+@frozen
 class Pack:
     """A packed operand and the kernel that makes it."""
 
@@ -63,7 +64,7 @@ class Pack:
         return f"{self.kernel}_pack"
 
 
-@dataclass(frozen=True)
+@frozen
 class Scheduled:
     """steps: of the groups that the host flow launches, in order. kernels: what to build, by name, in order."""
 

@@ -27,7 +27,7 @@ def results() -> Results:
 @pytest.fixture(scope="module")
 def written(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    pages.write(results, path, against=made_up.results(seed=1, machine=0.9))
+    pages.write(results, path, made_up.results(seed=1, machine=0.9), made_up.cold())
     return path
 
 
@@ -48,6 +48,17 @@ def test_every_program(visit, written, results):
         listed = shown.page.locator("#shown dt").all_text_contents()
         assert listed == list(program["missing"])
         assert not shown.faults()
+
+
+def test_until_the_first_result(visit, written, results):
+    """A bar a program, which has all of its time in it."""
+    shown = visit(written)
+    rows = shown.page.locator("#cold-times tbody tr")
+    assert rows.count() == len(results["programs"])
+    parts = rows.first.locator(".stack rect")
+    widths = parts.evaluate_all("parts => parts.map(part => parseFloat(part.getAttribute('width')))")
+    assert len(widths) == shown.page.locator("#cold-parts li").count() and sum(widths) == pytest.approx(100)
+    assert not shown.faults()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

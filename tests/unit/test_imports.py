@@ -88,3 +88,21 @@ print(f.stats().compilations, *(m for m in sys.modules if m not in before and m.
         found.append(done.stdout.split())
     assert len(found[0]) > 50
     assert found[1] == ["1"]
+
+
+def test_what_compiles_does_without_the_classes_of_llvms_ops():
+    """Who asks for them later has them."""
+    code = """
+import sys, jax, jax.numpy as jnp, hlo_disc
+f = hlo_disc.jit(jax.nn.softmax, cache="")
+assert f(jnp.ones((2, 3))).shape == (2, 3)
+assert not [name for name in sys.modules if name.startswith("jaxlib.mlir.dialects.") and "llvm" in name]
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import llvm
+from hlo_disc import mlir
+with mlir.context():
+    assert isinstance(ir.Type.parse("!llvm.ptr"), llvm.PointerType)
+assert f(jnp.ones((3,))).shape == (3,)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert not done.returncode, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.report import compare
+from benchmarks.peers.report import compare, first
 from benchmarks.peers.report.results import (
     NOISE,
     REFERENCE,
@@ -21,13 +21,13 @@ from hlo_disc.explain.page import filled
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
-def write(results: Results, path: Path, against: Results | None = None) -> None:
-    """Writes the page; with other results, also what has changed since."""
+def write(results: Results, path: Path, against: Results | None = None, cold: first.Cold | None = None) -> None:
+    """Writes the page; with other results, also what has changed since, and with `cold` times to the first result."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(filled(TEMPLATE.read_text(encoding="utf-8"), _data(results, against)), encoding="utf-8")
+    path.write_text(filled(TEMPLATE.read_text(encoding="utf-8"), _data(results, against, cold)), encoding="utf-8")
 
 
-def _data(results: Results, against: Results | None) -> dict[str, Any]:
+def _data(results: Results, against: Results | None, cold: first.Cold | None) -> dict[str, Any]:
     return {
         "results": results,
         "summaries": [_summary(results, number) for number in range(len(results["programs"]))],
@@ -36,6 +36,7 @@ def _data(results: Results, against: Results | None) -> dict[str, Any]:
         "noise": NOISE,
         "reference": REFERENCE,
         "against": against and {"made": against["made"], "changes": compare.changes(results, against)},
+        "cold": cold and _cold(cold),
     }
 
 
@@ -55,6 +56,21 @@ def _overall(results: Results) -> list[dict[str, Any]]:
                 entry = {"dtype": dtype, "peer": peer, "mean": geometric_mean(ratios), "programs": len(ratios)}
                 found.append({**entry, "least": min(ratios), "greatest": max(ratios)})
     return found
+
+
+def _cold(cold: first.Cold) -> dict[str, Any]:
+    """Times to the first result, those of hlo_disc by parts."""
+    rows = []
+    for program in cold["programs"]:
+        ours = [name for name in cold["ours"] if name in program["peers"]]
+        others = [name for name in program["peers"] if name not in cold["ours"]]
+        best = {
+            kind: min(names, key=lambda p: program["peers"][p]["empty"]["seconds"]) if names else None
+            for kind, names in (("ours", ours), ("best", others))
+        }
+        told = best["ours"] and first.parts(program["peers"][best["ours"]]["empty"])
+        rows.append({**program, **best, "parts": told or {}})
+    return {**cold, "programs": rows, "parts": [*first.PARTS, first.REST]}
 
 
 def _standing(found: Standing) -> dict[str, Any]:

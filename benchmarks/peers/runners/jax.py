@@ -44,6 +44,7 @@ class _Jax(Runner):
 class HloDisc(_Jax):
     name, about, ours = "hlo_disc (JAX)", "hlo_disc.jit with dims", True
     packages = ("hlo_disc", "jax", "jaxlib", "llvmlite")
+    store = "HLO_DISC_CACHE"
 
     def _jit(self) -> Any:
         return in_jax.compiled(self.program, fallback=False)
@@ -51,9 +52,21 @@ class HloDisc(_Jax):
     def compilations(self) -> int:
         return self._compiled.stats().compilations
 
+    def stages(self) -> dict[str, float]:
+        first = self._compiled.stats().records[0]
+        stages = {name: ms / 1e3 for name, ms in first.stages_ms.items()}
+        return {**stages, "load": first.seconds - sum(stages.values())}
+
 
 class Jit(_Jax):
     name, about, dynamic = "jax.jit", "XLA, which knows every shape", False
+    store = "JAX_COMPILATION_CACHE_DIR"
+
+    def keep(self, folder: Path) -> None:
+        """Its variable is read when JAX is imported, and it keeps only what compiles for a second."""
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
     def _jit(self) -> Any:
         return jax.jit(in_jax.function(self.program))

@@ -41,6 +41,7 @@ class _TensorFlow(Runner):
 class HloDisc(_TensorFlow):
     name, about, ours = "hlo_disc (TensorFlow)", "hlo_disc.tensorflow.jit, which reads variables at each call", True
     packages = ("hlo_disc", "tensorflow-cpu")
+    store = "HLO_DISC_CACHE"
 
     def _compile(self, function: Any) -> Any:
         self._compiled = hlo_disc.tensorflow.jit(function)

@@ -88,6 +88,7 @@ class _Torch(Runner):
 class HloDisc(_Torch):
     name, about, ours = "hlo_disc (PyTorch)", 'torch.compile(backend="hlo_disc", dynamic=True), frozen', True
     packages = ("hlo_disc", "torch")
+    store = "HLO_DISC_CACHE"
 
     def _compile(self, module: Module) -> Any:
         freeze = {} if self.program.trains else {"freeze": True}
@@ -100,6 +101,7 @@ class Eager(_Torch):
 
 class Inductor(_Torch):
     name, about, dynamic = "Inductor dynamic", "torch.compile(dynamic=True), frozen", True
+    store = "TORCHINDUCTOR_CACHE_DIR"
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 
 Shape = tuple[Dim, ...]
 RELATIONS = {
@@ -24,7 +25,7 @@ RELATIONS = {
 NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Value:
     """A tensor. `op` is None for an input; `index` is the result number of `op`, or the input number."""
 
@@ -41,7 +42,7 @@ class Value:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Op:
     """One operation. `loc` is the user's source line as text, "" when unknown."""
 
@@ -61,7 +62,7 @@ class Op:
         return make_op(self.name, operands, self.attrs, [(r.dtype, r.shape) for r in self.results], self.loc)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Region:
     """A function of values that an op has as an attribute: the body of a loop, what a reduction combines with.
 
@@ -190,7 +191,7 @@ def dims_in(op: Op) -> list[Dim]:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Guard:
     """A condition that a call must meet: `lhs relation rhs`, relation one of == != >= > <= <.
 
@@ -214,7 +215,7 @@ def raw_dim(argument: int, axis: int) -> Dim:
     return Dim.symbol(f"%{argument}.{axis}")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Graph:
     """A program.
 

@@ -7,7 +7,6 @@ keeps all its axes, and is assumed to read its operands at unknown indices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
+from hlo_disc.frozen import frozen
 
 
 class Affine(NamedTuple):
@@ -133,7 +133,7 @@ class Attribute(NamedTuple):
     names: Callable[[Op], Value] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class AxisRule:
     """attributes: those that speak of axes. Kernels compute an op with all its axes if that or the relation is None.
 

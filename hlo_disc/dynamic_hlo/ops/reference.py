@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from hlo_disc.dynamic_hlo.ops.inference import describe
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, CompileError, ShapeError, SizeOverflowError
+from hlo_disc.frozen import frozen
 
 
 def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -130,7 +130,7 @@ def apply_all(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | N
     return results
 
 
-@dataclass(frozen=True)
+@frozen
 class Function:
     """A region as the numpy references call it: arrays to a list of arrays.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ops.axes import AxisRule
 from hlo_disc.dynamic_hlo.ops.inference import Rule
+from hlo_disc.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class OpDef:
     """One op.
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hlo_disc.errors import ParseError
+from hlo_disc.frozen import frozen
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -37,7 +37,7 @@ _LARGEST_POWER = 63  # of 2, and of any other size above 1, is more than 64 bits
 _SHOWN = 80  # characters of a text, in a message
 
 
-@dataclass(frozen=True)
+@frozen
 class Algebra:
     """The meanings of integers, names and the functions floordiv, mod, min and max (of any sizes)."""
 

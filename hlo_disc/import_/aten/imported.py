@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 
 
 class ElementsOf(NamedTuple):
@@ -20,7 +20,7 @@ class ElementsOf(NamedTuple):
     negative: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Result:
     """Where a result of the graph comes from: one of these.
 
@@ -39,7 +39,7 @@ class Result:
     is_number: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Interface:
     """How the inputs and outputs of a program come from those of PyTorch's graph, which has `placeholders`.
 
@@ -59,7 +59,7 @@ class Interface:
     bindings: Mapping[str, Dim]
 
 
-@dataclass(frozen=True)
+@frozen
 class Imported:
     """A program, and what PyTorch has for its inputs and outputs."""
 

@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -28,6 +27,7 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.data import Data, is_negative, is_of_data, open_symbols
 from hlo_disc.import_.aten.decompositions import decompositions
@@ -50,7 +50,7 @@ class Type(NamedTuple):
     shape: Shape
 
 
-@dataclass(frozen=True)
+@frozen
 class _Missing:
     """In place of a tensor of a type that there is not."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from hlo_disc.dynamic_hlo.ops.expr import I64, formula_region, where
 from hlo_disc.dynamic_hlo.ops.expr import Array as Scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
 
@@ -24,7 +24,7 @@ def extents(windows: Sequence[Dim], holes: Sequence[int]) -> list[Dim]:
     return [(window - 1) * hole + 1 for window, hole in zip(windows, holes, strict=True)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Convolution:
     """A convolution of x with a kernel w, which gives y; pads, strides and holes are those of the spatial axes.
 
@@ -114,7 +114,7 @@ class Convolution:
 # ------------------------------------------------------------------------------------------------------------- pools
 
 
-@dataclass(frozen=True)
+@frozen
 class Pool:
     """How windows lie on all axes of a tensor."""
 

@@ -11,17 +11,19 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType, FunctionType
 
 import jax
+
+from hlo_disc.frozen import frozen
 
 _LAX, _NUMPY, _SIZES = "jax._src.lax.", "jax._src.numpy.", "jax._src.export.shape_poly."
 Version = tuple[int, ...]
 _ALL: Version = (sys.maxsize,)
 
 
-@dataclass(frozen=True)
+@frozen
 class Name:
     """A name of JAX's, with its modules and classes, or `function.<locals>.inner`.
 

@@ -58,10 +58,16 @@ def lent() -> Iterator[None]:
                 vars(builtins).update(_PYTHONS)
 
 
+_NO_ARRAYS = frozenset((tuple, list, dict, set, str))
+_python_len = len
+
+
 @functools.wraps(len)
 def _length(thing: Sized, /) -> Size:
+    if type(thing) in _NO_ARRAYS:  # what JAX itself mostly asks
+        return _python_len(thing)
     n = thing.shape[0] if isinstance(thing, core.Tracer) and thing.ndim else None
-    return n if is_answered(n) else _PYTHONS["len"](thing)
+    return n if is_answered(n) else _python_len(thing)
 
 
 def _extremum(of_numbers: Callable[..., object], of_sizes: Callable[[Size, Size], Size]) -> Callable[..., object]:

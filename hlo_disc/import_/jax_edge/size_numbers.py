@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +29,7 @@ from jax._src.numpy import array_constructors, index_tricks, indexing, lax_numpy
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.calls import SIZE
 from hlo_disc.mlir import ir, stablehlo
 
@@ -45,7 +45,7 @@ _Size = shape_poly._DimExpr
 _thread = threading.local()
 
 
-@dataclass(frozen=True)
+@frozen
 class Number:
     """A float: what Python's operator makes of numbers and of sizes, which are JAX's, and Dims in a program."""
 
@@ -58,11 +58,15 @@ Exact: TypeAlias = "int | float | np.float64 | Number | SymbolicSize"
 
 
 class _Noted:
-    """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself."""
+    """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself.
+
+    dims: JAX's sizes as ours, by identity too: the same few are asked for again and again.
+    """
 
     def __init__(self, scope: SymbolicScope | None):
         self.scope = scope
         self.known: dict[int, tuple[jax.Array, Exact]] = {}
+        self.dims: dict[int, tuple[SymbolicSize, Dim]] = {}
 
 
 @contextmanager
@@ -113,7 +117,15 @@ def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attribut
 
 def dim_of(size: Size) -> Dim:
     """JAX's size as ours."""
-    return _parsed(str(size)) if isinstance(size, _Size) else Dim.const(operator.index(size))  # written alike
+    if not isinstance(size, _Size):
+        return Dim.const(operator.index(size))
+    noted = getattr(_thread, "noted", None)
+    found = noted.dims.get(id(size)) if noted is not None else None
+    if found is None:
+        found = size, _parsed(str(size))  # written alike
+        if noted is not None:
+            noted.dims[id(size)] = found
+    return found[1]
 
 
 _parsed = functools.lru_cache(1 << 12)(Dim.parse)

@@ -22,7 +22,6 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, TypeVar
@@ -41,6 +40,7 @@ from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Atom, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.jax_edge import size_numbers
 from hlo_disc.import_.jax_edge.frames import asking_frame, callee, is_dropped
 from hlo_disc.import_.jax_edge.size_numbers import dim_of
@@ -65,7 +65,7 @@ class Again(BaseException):
     """Tracing has to start again: an equality holds at this call. No Exception, for user code catches those."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """A condition on sizes that holds at the call that was traced, and the user's line that asked for it."""
 

@@ -8,14 +8,14 @@ become `floordiv` and `mod`. That nothing overflows its integer type is for othe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Compare:
     """`lhs relation rhs`, undecided by the facts."""
 
@@ -24,7 +24,7 @@ class Compare:
     rhs: Dim
 
 
-@dataclass(frozen=True)
+@frozen
 class Junction:
     """All (`conjunction`) or any of the parts."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, parse_relation
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, ParseError, ShapeError
+from hlo_disc.frozen import frozen
 
 # One entry an axis: a size, an expression, or None to keep what the program says.
 ShapeSpec = Sequence["int | str | Dim | None"]
@@ -26,7 +26,7 @@ DimsOfInputs = Mapping[str, str | ShapeSpec] | Mapping[int, str | ShapeSpec] | S
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Input:
     """An input: its name in messages, dtype and symbolic shape."""
 

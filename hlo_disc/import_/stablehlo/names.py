@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -21,6 +20,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.sizes.elements import Compare, Junction
 from hlo_disc.import_.sizes.shapes import Evaluator, Operand, Symbolic
 from hlo_disc.import_.sizes.symbols import DimsOfInputs, Input, parse_shape, select_specs, solve
@@ -31,7 +31,7 @@ _GLOBAL = "jax.global_constant"
 _SHAPE = "hlo_disc.shape"
 
 
-@dataclass(frozen=True)
+@frozen
 class Inputs:
     """inputs: what a call passes. size_arguments: arguments of `main` that are sizes by name, (position, name).
 

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """The meaning of a program where its producer deviates from StableHLO's specification.
 

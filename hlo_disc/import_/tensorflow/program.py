@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class TensorType:
     """The type of a tensor in TensorFlow: a dtype, None for what holds no numbers, and sizes, None where unknown."""
 

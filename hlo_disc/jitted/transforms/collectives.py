@@ -22,6 +22,7 @@ from jax._src import config, core
 from jax._src.core import extend_axis_env_nd, get_axis_env
 
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.jitted.fallback import SPREAD
 from hlo_disc.jitted.flat import FlatFunction, placed
 from hlo_disc.jitted.transforms import primitives
@@ -157,7 +158,7 @@ class _Made:
     operands: list[_Operand]
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class _Given:
     """An argument, or what a collective has received, by its number among both."""
 

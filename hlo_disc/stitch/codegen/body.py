@@ -8,13 +8,13 @@ built in is open.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.errors import CompileError
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index, IndexMath
@@ -33,7 +33,7 @@ STRIDED = 4
 LINE = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class InMemory:
     """A value that lies in memory, row-major from `offset` on. `fixed`: nothing writes to it while the kernel runs."""
 

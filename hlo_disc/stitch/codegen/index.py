@@ -7,14 +7,14 @@ It loads contiguously, with a splat, or with a gather, depending on the lanes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 
-@dataclass(frozen=True)
+@frozen
 class Index:
     """`base` for a scalar (lanes None); base + lane*lanes for an int; base + lanes[lane] for a vector of type index."""
 

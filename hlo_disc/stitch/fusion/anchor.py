@@ -7,17 +7,17 @@ consumers join while they lead to a single value, through transposes too.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.fusion.attention_pattern import match_attention
 from hlo_disc.stitch.fusion.strided import strided
 
 
-@dataclass(frozen=True)
+@frozen
 class Anchor:
     """schedule: the group's, by name. ops: the dots and what is computed between and after them, in order.
 

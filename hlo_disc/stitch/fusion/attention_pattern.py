@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float
@@ -17,10 +16,11 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.fusion.space import Access, operand_accesses
 
 
-@dataclass(frozen=True)
+@frozen
 class Scores:
     """first, second: the dots; side: which operand of the second is made of scores. key, row: axes of the scores.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
 from hlo_disc.dynamic_hlo.ops.axes import whole
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.schedule import Schedule
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Place:
     """Where a group's one output goes inside a larger value: element i to starts + i*strides, axis by axis.
 
@@ -31,7 +31,7 @@ def reads(op: Op) -> tuple[Value, ...]:
     return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Group:
     """`ops` in topological order; `inputs` lie in memory before, `outputs` after.
 

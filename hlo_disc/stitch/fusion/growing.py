@@ -20,7 +20,8 @@ from hlo_disc.stitch.schedule import CONTROL, HOST, Schedule
 class Growing:
     """A group to be. anchor: its place in the order of the graph. views: what it computes whoever else wants it.
 
-    memory: what it reads in memory, or in registers, whatever that is.
+    memory: what it reads in memory, or in registers, whatever that is. span: the places of its first and last op, once
+    they are known.
     """
 
     schedule: Schedule
@@ -30,6 +31,7 @@ class Growing:
     anchor: int = 0
     views: tuple[Op, ...] = ()
     memory: tuple[Value, ...] = ()
+    span: tuple[int, int] | None = None
 
     def finished(self) -> Group:
         if self.schedule is CONTROL or not self.outputs:
@@ -117,6 +119,9 @@ class Growth:
 
     def add(self, op: Op, group: Growing) -> None:
         group.ops[op] = None
+        if group.span is not None:
+            at, (first, last) = self.position[op], group.span
+            group.span = min(first, at), max(last, at)
         self.owner[op] = group
         self._reads(op, group)
 
@@ -135,10 +140,19 @@ class Growth:
 
     def first(self, group: Growing) -> int:
         """The place of the group's first op in the graph."""
-        return min((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
+        return self._span(group)[0]
 
     def last(self, group: Growing) -> int:
-        return max((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
+        """The place of the group's last op in the graph."""
+        return self._span(group)[1]
+
+    def _span(self, group: Growing) -> tuple[int, int]:
+        if group.span is None:
+            places = [self.position[op] for op in group.ops if op not in self.free]
+            if not places:
+                return group.anchor, group.anchor
+            group.span = min(places), max(places)
+        return group.span
 
     def is_full(self, group: Growing) -> bool:
         """Has it as many ops as it may, without constants, views and what else costs next to nothing?"""

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedule import CONTROL, HOST
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Scope:
     """A program, the condition or body of a loop, or a branch. groups: in an order in which they can run."""
 
@@ -23,7 +24,7 @@ class Scope:
     groups: tuple[Group, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Carried:
     """A value that a loop carries: `entry` before it, `before` and `after` an iteration, `result` behind it.
 
@@ -45,7 +46,7 @@ class Carried:
         return not self.entry.shape
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Loop:
     """cond: its one output says whether to go on. carried: in the order of the op's results."""
 
@@ -54,7 +55,7 @@ class Loop:
     body: Scope
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Branches:
     """Every branch leaves its outputs in the memory of `results`, or returns them in registers."""
 

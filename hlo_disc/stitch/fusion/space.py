@@ -8,7 +8,6 @@ over its own columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind, links
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
+from hlo_disc.frozen import frozen
 
 # An axis of the space: ("out", axis of the main output), ("col", reduced axis), ("window", axis) for the elements of
 # windows around it, or None for any other index.
@@ -27,7 +27,7 @@ Axis = tuple[str, int] | None
 Access = tuple[Axis, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass:
     """One sweep over columns of sizes `cols`: reductions that do not depend on each other, or, with none, the stores.
 
@@ -41,7 +41,7 @@ class Pass:
     scans: tuple[Op, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class RowSpace:
     """`row_axes`, `col_axes`: axes of `main`, the output that spans the space; `rows`: sizes of the row axes.
 

@@ -7,7 +7,7 @@ reshape only splits or joins axes with even strides. Elements are counted, not b
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.axes import Affine, First, Order, Same
@@ -15,9 +15,10 @@ from hlo_disc.dynamic_hlo.ops.table import kind, links
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
+from hlo_disc.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Strided:
     """Element (i0, i1, …) of a value of `shape` is element offset + i0*strides[0] + … of `source`, in memory.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.shapes import has_products
 from hlo_disc.errors import CompileError
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.module import ModuleBuilder
@@ -37,7 +37,7 @@ from hlo_disc.stitch.scheduling import Pack, Scheduled, Step
 from hlo_disc.stitch.variant import Choice
 
 
-@dataclass(frozen=True)
+@frozen
 class HostCode:
     """The module of host functions, and what a caller must bring.
 

@@ -6,11 +6,11 @@ Everything except sizes that depend on data is decided before the call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
@@ -18,7 +18,7 @@ from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
 from hlo_disc.stitch.scheduling import Scheduled
 
 
-@dataclass(frozen=True)
+@frozen
 class Placement:
     """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step;
     order: the step of each group.

@@ -15,19 +15,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.frozen import frozen
 
 # Up to so many offsets in a window a depthwise convolution is written out: 7 x 7.
 MOST_OFFSETS = 49
 
 
-@dataclass(frozen=True)
+@frozen
 class _Named:
     """A value whose axes have names: b, c (batch and feature of x), f (output feature), g (group), i0 … (position),
     p0 … (offset in the window)."""

@@ -6,7 +6,6 @@ A custom call runs the handler that it names; a Fourier transform runs the runti
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -26,7 +26,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice, Variant
 
 
-@dataclass(frozen=True)
+@frozen
 class LibraryVariant(Variant):
     """The only form of a group of kind "call". orders: for each buffer its axes as they lie in memory."""
 

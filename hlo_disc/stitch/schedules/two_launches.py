@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -14,7 +14,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Variant
 
 
-@dataclass(frozen=True)
+@frozen
 class Half:
     """One of the two kernels.
 
@@ -27,7 +27,7 @@ class Half:
     symbols: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class TwoLaunches:
     """A form of `group`. left: what `partial` leaves, as `final` reads it. workspace: memory for each of these."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from hlo_disc.dynamic_hlo.passes.complex.reals import (
     is_roomy,
     power_of_two,
 )
+from hlo_disc.frozen import frozen
 
 INF = math.inf
 # By bytes of a real: a number whose exp is finite, and one to take from larger ones.
@@ -43,7 +43,7 @@ class Complex(NamedTuple):
     im: Array
 
 
-@dataclass(frozen=True)
+@frozen
 class Formula:
     """build(*complex operands). wide: single precision is computed in double."""
 

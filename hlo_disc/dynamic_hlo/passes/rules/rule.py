@@ -13,7 +13,6 @@ that the facts allow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -22,6 +21,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 
 
 class NewOp(NamedTuple):
@@ -59,7 +59,7 @@ def build(builder: GraphBuilder, instead: Instead, loc: str = "") -> Value:
     return builder.op(instead.name, operands, loc, **instead.attrs)
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """A rule in a table. roots: the names of the ops that it looks at; all ops where none is named."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.handlers.products.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hlo_disc.mlir import ir
 
 
-@dataclass(frozen=True)
+@frozen
 class _Labelled:
     """A value with a label for each axis."""
 

@@ -6,7 +6,6 @@ two sides, it is a cumulative op; everything else is a loop. Source: XLA's opera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, make_op, substitute
@@ -14,6 +13,7 @@ from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.arrays import Array, filled, loop
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
 
 
-@dataclass(frozen=True)
+@frozen
 class _Scan:
     """The op: `region` takes an element of each x, then the carried; it returns its outputs, then the carried."""
 

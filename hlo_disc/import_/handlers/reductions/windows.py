@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.dynamic_hlo.sizes.windows import padded, positions
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.reductions.reduce import make_reduce, operands_of, scalar_body
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """The attributes of a window op, one entry an axis."""
 

@@ -7,7 +7,6 @@ the width give 0 or the sign, conversions saturate, maximum and minimum propagat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +16,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, REDUCERS
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.kernel_ops import Known
 from hlo_disc.mlir import arith, ir, math
 from hlo_disc.stitch.codegen.build import Builder
@@ -304,7 +304,7 @@ _OPS = {name for name, row in OPS.items() if row.kind == "elementwise"}
 assert ELEMENTWISE.keys() == _OPS, ELEMENTWISE.keys() ^ _OPS
 
 
-@dataclass(frozen=True)
+@frozen
 class Monoid:
     """A reduction: its identity for a dtype, how two values combine, and the vector.kind that folds lanes.
 

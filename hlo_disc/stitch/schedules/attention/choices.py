@@ -12,7 +12,7 @@ rounded before the second dot, as in the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -55,7 +56,7 @@ PACKING_ROWS = 4
 LEAST_ROWS = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionVariant(Variant):
     """One compiled form of an attention group. Kernel arguments: buffers, symbols, items, items a block, rows, chunks.
 

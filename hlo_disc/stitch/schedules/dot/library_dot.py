@@ -7,11 +7,11 @@ computed behind them, whose matrices have contiguous rows or columns. They are a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.abi import PRODUCT
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import func, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -28,7 +28,7 @@ NUMBERS = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 TYPES = {("float32",) * 2, ("float64",) * 2, *((x, y) for x in ("float16", "bfloat16") for y in (x, "float32"))}
 
 
-@dataclass(frozen=True)
+@frozen
 class LibraryDot(Variant):
     """One form of a dot group, without a kernel."""
 

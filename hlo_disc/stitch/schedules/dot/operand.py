@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.elements import convert, from_memory
@@ -18,7 +18,7 @@ Call = Callable[..., None]
 Place = tuple[Scalar, Scalar]
 
 
-@dataclass(frozen=True)
+@frozen
 class DotTypes:
     """Element types of the row operand, the column operand and the accumulators.
 
@@ -37,7 +37,7 @@ def at_once(dtype: np.dtype) -> int:
     return 16 // dtype.itemsize
 
 
-@dataclass(frozen=True)
+@frozen
 class Staging:
     """How a team brings operands to fast memory, and finds sums there.
 
@@ -56,7 +56,7 @@ class Staging:
     turned: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Operand:
     """A part of a matrix in memory: where its first element is, and how far it is to the next along some axes."""
 
@@ -70,7 +70,7 @@ class Operand:
         return (self.buffer, self.at, *self.strides)
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """Rows of a matrix between which there is no one stride: where each of them starts."""
 
@@ -82,7 +82,7 @@ class Rows:
         return (self.buffer, *self.starts)
 
 
-@dataclass(frozen=True)
+@frozen
 class KAxis:
     """A contracted axis: its size, and how far it is from one element to the next in the row and column operand."""
 
@@ -98,7 +98,7 @@ class KAxis:
 Argument = Operand | Rows | KAxis | Scalar
 
 
-@dataclass(frozen=True)
+@frozen
 class Parameter:
     """The words of an argument, and what they are put together to."""
 

@@ -8,7 +8,7 @@ over its vectors. All others are batch axes, whether both operands have them or 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar
 from hlo_disc.stitch.fusion.collapse import collapse_around
@@ -26,7 +27,7 @@ from hlo_disc.stitch.fusion.strided import Strided, composes, strided
 from hlo_disc.stitch.schedule import PART
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """A loop: its size, and the strides of the operand that is broadcast (rows) and of the one in vectors (cols).
 
@@ -53,7 +54,7 @@ def position(axis: Axis, i: Scalar, side: str, sizes: Sizes) -> Scalar:
     return at + position(first, i, side, sizes)
 
 
-@dataclass(frozen=True)
+@frozen
 class Product:
     """rows, cols: the operands. axes: of the result, in the order of `epilogue.inputs[0]`, the result itself.
 

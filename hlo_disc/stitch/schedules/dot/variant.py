@@ -6,7 +6,6 @@ A form is a class: it says how the columns of a tile are read, and which kernel 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -37,7 +37,7 @@ FEW_BLOCKS = 8
 MOST_BLOCKS, MANY_ROWS = 64, 256
 
 
-@dataclass(frozen=True)
+@frozen
 class DotVariant(Variant):
     """One compiled form of a dot group. Kernel arguments: buffers, symbols, items, items a block, rows a chunk, chunks.
 

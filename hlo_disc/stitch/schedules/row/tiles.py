@@ -11,12 +11,12 @@ it needs, so that the elements of a column are in different banks.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
@@ -50,7 +50,7 @@ def transposed(group: Group) -> tuple[int, tuple[Value, ...]]:
     return (axes[0], tuple(v for v, axis in found.items() if axis == axes[0])) if axes else (0, ())
 
 
-@dataclass(frozen=True)
+@frozen
 class TileVariant(Variant):
     """Kernel arguments: inputs, outputs, symbols, items, items a block. An item is a tile.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
@@ -29,7 +29,7 @@ MOST_ELEMENTS, MOST_OPS = 8, 96
 _KINDS = ("source", "view", "gather", "elementwise")
 
 
-@dataclass(frozen=True)
+@frozen
 class TinyVariant(Variant):
     """The only form of a row group with few elements. It writes nothing before it has read everything."""
 

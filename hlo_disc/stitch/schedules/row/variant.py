@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions
@@ -11,6 +10,7 @@ from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -24,7 +24,7 @@ from hlo_disc.stitch.variant import Variant
 CHEAP = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class RowVariant(Variant):
     """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span.
 

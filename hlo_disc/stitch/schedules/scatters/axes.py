@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.axes import placed
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import ZERO, Index
@@ -32,7 +32,7 @@ def update_of(op: Op) -> Value:
     return op.operands[op.attrs["count"] + 1]
 
 
-@dataclass(frozen=True)
+@frozen
 class Axes:
     """The update's axes by what walks them: blocks (`shared`), then one after another (`serial`, `window`, `vector`).
 

@@ -15,12 +15,13 @@ block looks at all indices, as many at once as it has threads, and applies what 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
@@ -40,7 +41,7 @@ TEAMS = 1024
 PER_INDEX = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class OrderedScatter(Variant):
     """Kernel arguments: inputs, outputs, symbols, items, items a block, elements of the vector axis in an item, and
     positions of the owned axis.

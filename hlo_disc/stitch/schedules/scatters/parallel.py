@@ -7,7 +7,7 @@ once (`Builder.atomic`), whose result does not depend on the order.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.families.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
@@ -49,7 +50,7 @@ def lane_axis(op: Op) -> int | None:
     return max((a for a, size in enumerate(update) if size != ONE), default=None)
 
 
-@dataclass(frozen=True)
+@frozen
 class ParallelScatter(Variant):
     """Kernel arguments: inputs, outputs, symbols, items, items a block. An item is a step of the lanes.
 

@@ -14,7 +14,6 @@ Operands are computed lazily (`Body`), and read in the order of memory or across
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -57,7 +57,7 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     return [Choice(top, (Condition(kept, "<=", top.most),)), Choice(whole)]
 
 
-@dataclass(frozen=True)
+@frozen
 class SortVariant:
     """workspace: the records twice, row after row; merges go from one to the other."""
 

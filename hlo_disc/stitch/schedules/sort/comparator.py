@@ -7,12 +7,12 @@ what is left to do for each pair is to compare them. What a comparator does with
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, attribute_key
+from hlo_disc.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Comparator:
     """keys: (one element of each operand, captured) -> its keys. less: (keys of a, keys of b, captured) -> a is first.
 

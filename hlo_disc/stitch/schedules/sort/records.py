@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder
@@ -20,7 +20,7 @@ from hlo_disc.stitch.schedules.sort.comparator import Comparator
 WORD = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Records:
     """fields: the dtypes of the comparator's keys, then of operands that are no key. at: each operand's field, if any.
 

@@ -12,7 +12,6 @@ Almost nothing comes before the best of many, so that most elements are read, co
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -35,7 +35,7 @@ ROOM = 1 << 13
 PARTS, PART, TIMES = 32, 1 << 13, 1 << 7
 
 
-@dataclass(frozen=True)
+@frozen
 class TopVariant:
     """workspace: the best records of the parts of rows that have several."""
 

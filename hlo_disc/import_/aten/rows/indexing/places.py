@@ -7,7 +7,6 @@ clamps it, and a scatter ignores it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.arrays import Array, combining, iota, joined, together
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MASKS = (BOOL, np.dtype(np.uint8))
 
 
-@dataclass(frozen=True)
+@frozen
 class Places:
     """`at` has an index vector on its last axis; `numbers` are those of gathers, `window` what each vector takes.
 

@@ -7,7 +7,6 @@ the axis and each element of its window, it says which element of the axis that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.windows.convolutions import each
 from hlo_disc.import_.aten.rows.windows.pools import maxima_backward
@@ -31,7 +31,7 @@ def _along(x: Array, axis: int, like: Array) -> Array:
     return x.emit("broadcast", shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Line:
     """at: (results, elements of a window) of numbers of elements; inside: which of them there are."""
 

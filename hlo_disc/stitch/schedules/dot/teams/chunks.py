@@ -7,8 +7,7 @@ the place of the sum is the exclusive or of their places, and most of it is know
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -24,7 +23,7 @@ BELOW = (5, 2, 4)
 APART = (4, 2, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """How chunks lie. line: of how many chunks a line is. chunk: elements of one. turns: see `turns`."""
 
@@ -57,7 +56,7 @@ def _xor(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     return x if isinstance(y, int) and y == 0 else b.apply(arith.XOrIOp, b.index(x), b.index(y))
 
 
-@dataclass(frozen=True)
+@frozen
 class Chunks:
     """A matrix in fast memory. along_k: whether its lines are along K; turned: memory has it the other way."""
 

@@ -8,11 +8,11 @@ share the depth, each has sums of the whole tile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hlo_disc.device import Tile
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
@@ -24,7 +24,7 @@ PAD = 4
 STEPS = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class FastMatrix:
     """A matrix in fast memory, `stride` elements from one row to the next."""
 
@@ -37,7 +37,7 @@ class FastMatrix:
         return self.at + row * self.stride + col
 
 
-@dataclass(frozen=True)
+@frozen
 class Block(FastMatrix):
     """A block of an operand, with a row for each k. along_k: neighbours in memory are those along K."""
 

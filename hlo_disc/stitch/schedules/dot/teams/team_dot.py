@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hlo_disc.device import Device, Mma, Tile
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -25,7 +26,7 @@ from hlo_disc.stitch.schedules.kernel import group_kernel
 from hlo_disc.stitch.variant import Choice, Condition, Variant, When
 
 
-@dataclass(frozen=True)
+@frozen
 class TeamDot(Variant):
     """One compiled form of a dot group. Kernel arguments: buffers and symbols.
 

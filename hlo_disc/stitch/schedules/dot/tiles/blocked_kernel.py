@@ -6,9 +6,9 @@ K is processed in blocks (BLIS's kc) whose micro-panel stays in a core's cache; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -188,7 +188,7 @@ class BlockedKernel(TileKernel):
         return panel, b.select(self.copied, step, b.index(sizes(self.p.inner[-1].col_stride)))
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockedDot(DotVariant):
     """Columns that are not packed. A block of rows keeps its sums in fast memory, and a block of its panel."""
 
@@ -224,7 +224,7 @@ class BlockedDot(DotVariant):
         return chunk, b.ceil_div(rows, chunk)
 
 
-@dataclass(frozen=True)
+@frozen
 class AcrossDot(BlockedDot):
     """Few columns, and rows that lie together: rows and columns exchanged."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -41,7 +41,7 @@ class PackedKernel(TileKernel):
         self.multiply(rows, where, self.panel, sums, self.walk(), 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class PackedDot(DotVariant):
     """A static operand, packed once: its packed form is one buffer more."""
 
@@ -80,7 +80,7 @@ class OneRow(DotVariant):
         return (1,)
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamDot(OneRow):
     """One row, in wide tiles."""
 
@@ -111,7 +111,7 @@ class InnerKernel(TileKernel):
             self.inner(row, col, last - loop.i, Operand(sums.buffer, loop.i), size)
 
 
-@dataclass(frozen=True)
+@frozen
 class InnerDot(OneRow):
     """Few rows, with columns that are contiguous along K."""
 
@@ -119,7 +119,7 @@ class InnerDot(OneRow):
     kernel = InnerKernel
 
 
-@dataclass(frozen=True)
+@frozen
 class NarrowDot(InnerDot):
     """Few columns, with rows that are contiguous along K: `InnerDot` with rows and columns exchanged."""
 

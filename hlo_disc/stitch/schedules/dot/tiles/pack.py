@@ -8,13 +8,14 @@ A block does it in fast memory before it uses a panel; for a static operand it i
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -96,7 +97,7 @@ class WindowPacker:
             self.copy(begin, Operand(panel.buffer, lo - first), depth, hi - lo, along)
 
 
-@dataclass(frozen=True)
+@frozen
 class PanelPacking:
     """All panels of a static operand. `batch`: loops outside of the panels; `source` is in memory from `offset` on.
 

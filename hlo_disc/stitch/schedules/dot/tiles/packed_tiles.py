@@ -6,9 +6,10 @@ so fast that the second cache could not bring both operands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar
 from hlo_disc.stitch.schedules.dot.operand import Operand
@@ -38,7 +39,7 @@ class PackedTilesKernel(PackedKernel, BlockedKernel):
         return replace(self.panel, at=self.panel.at + done // 2 * self.v.lanes), self.v.lanes
 
 
-@dataclass(frozen=True)
+@frozen
 class PackedTilesDot(PackedDot, BlockedDot):
     """A static operand, packed once, by `register_tile`."""
 

@@ -8,9 +8,9 @@ sums are left in the output itself; where an epilogue follows, an item has one p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -100,7 +100,7 @@ class TransposedKernel(BlockedKernel):
             b.if_(several, together, straight)
 
 
-@dataclass(frozen=True)
+@frozen
 class TransposedDot(BlockedDot):
     """Rows that lie together are packed, too. Its kernel takes how many panels an item has."""
 

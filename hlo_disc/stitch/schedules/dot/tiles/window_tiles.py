@@ -7,9 +7,9 @@ item's rows is copied to fast memory, where several panels of columns read it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -67,7 +67,7 @@ class WindowTilesKernel(PackedTilesKernel):
         return Operand(self.lines, at + (first - self.first) * self.v.line, (self.v.line,))
 
 
-@dataclass(frozen=True)
+@frozen
 class WindowTilesDot(PackedTilesDot):
     """A static operand, packed once, and windows. Its kernel takes how many panels an item has."""
 

@@ -1,0 +1,96 @@
+"""`frozen`, the decorator of a frozen dataclass that takes a quarter of the time to make.
+
+A first call imports a hundred of them. `dataclasses` writes and compiles six methods for each class; here that is only
+`__init__`, and the others are the same for all. `fields`, `replace` and `asdict` take them as any dataclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar, cast, dataclass_transform, overload
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+C = TypeVar("C", bound=type)
+
+
+@overload
+def frozen(cls: C) -> C: ...
+@overload
+def frozen(*, eq: bool = ..., kw_only: bool = ...) -> Callable[[C], C]: ...
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: C | None = None, *, eq: bool = True, kw_only: bool = False) -> C | Callable[[C], C]:
+    """Make a class a frozen dataclass.
+
+    Args:
+        eq: compare and hash by the fields; else by identity.
+        kw_only: take fields by keyword alone.
+    """
+
+    def made(cls: C) -> C:
+        dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+        methods = {"__init__": _init(cls), "__repr__": _repr, **(_comparing(cls) if eq else {})}
+        for name, method in methods.items():
+            if name not in vars(cls):
+                setattr(cls, name, method)
+        for name in ("__setattr__", "__delattr__"):
+            setattr(cls, name, _refuse)
+        return cls
+
+    return made(cls) if cls else made
+
+
+def _comparing(cls: type) -> dict[str, Callable[..., object]]:
+    """Return the methods that compare all fields, and hash them."""
+    names = [each.name for each in fields(cls)]
+    # Of one name it gives no tuple.
+    values = attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
+
+    def __eq__(self: object, other: object) -> bool:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: object) -> int:
+        return hash(values(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__}
+
+
+def _init(cls: type) -> Callable[..., None]:
+    """Return `__init__`, which takes the fields in their order, the defaults of those that have one, and sets them."""
+    found = sorted(fields(cls), key=lambda each: bool(each.kw_only))
+    known: dict[str, object] = {"_set": object.__setattr__, "_missing": MISSING}
+    takes, body = ["self"], []
+    for each in found:
+        if each.kw_only and "*" not in takes:
+            takes.append("*")
+        takes.append(f"{each.name}{_default(each, known)}")
+        value = each.name
+        if each.default_factory is not MISSING:
+            value = f"_of_{value}() if {value} is _missing else {value}"
+        body.append(f"_set(self, {each.name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    exec(f"def __init__({', '.join(takes)}):\n " + "\n ".join(body or ["pass"]), known)
+    return cast("Callable[..., None]", known["__init__"])
+
+
+def _default(of: Field[object], known: dict[str, object]) -> str:
+    """The text of a parameter's default, whose names it makes known."""
+    if of.default_factory is not MISSING:
+        known[f"_of_{of.name}"] = of.default_factory
+        return "=_missing"
+    if of.default is MISSING:
+        return ""
+    known[f"_for_{of.name}"] = of.default
+    return f"=_for_{of.name}"
+
+
+def _repr(self: DataclassInstance) -> str:
+    return f"{type(self).__qualname__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
+
+
+def _refuse(self: object, name: str, *value: object) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")

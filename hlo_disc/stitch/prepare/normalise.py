@@ -3,7 +3,7 @@
 `pad` becomes `place`: the padded-in value everywhere, then the operand on top. Sums and products of floats smaller than
 f32 are made in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over windows
 (`convolution.py`), `select_and_scatter` two ops over windows. Operands that have one shape have the same axes of one.
-What programs do not have is in `private_ops.py`.
+What programs do not have is in `dynamic_hlo/ops/families/private.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.inference import agree_shapes
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
-from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 from hlo_disc.stitch.prepare.convolution import lower_convolutions
 from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
 from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts

@@ -42,7 +42,29 @@ class Read(NamedTuple):
 
 Dims = Mapping[str, object] | Sequence[object] | None
 # What a source is, in words, and what reads it.
-_Reading = tuple[str, Callable[[], Read]]
+Reading = tuple[str, Callable[[], Read]]
+
+
+class Given(NamedTuple):
+    """A source with what was said of it, as `compile` takes both."""
+
+    source: Any
+    specs: Sequence[object]
+    dims: Dims
+    constraints: Sequence[str]
+    trusted: bool
+    signature: str
+
+
+class Kind(NamedTuple):
+    """A kind of sources.
+
+    claims: whether a source with these specs is of this kind. read: what it is in words, and what reads it; raises
+    ArgumentError for unsuitable specs and dims.
+    """
+
+    claims: Callable[[object, Sequence[object]], bool]
+    read: Callable[[Given], Reading]
 
 
 def compile(
@@ -110,7 +132,7 @@ def program(
     signature: str = "",
 ) -> Program:
     """Return the program that `compile` links. It may be for any machine. Takes and raises what `compile` does."""
-    what, read = _reading(source, specs, dims, constraint_texts(constraints), trusted, signature)
+    what, read = _reading(Given(source, specs, dims, constraint_texts(constraints), trusted, signature))
     once = functools.cache(read)
     made = pipeline.compile(lambda: once().graph, options)
     return made._replace(source=what, structure=once().results, arguments=once().arguments)
@@ -164,59 +186,63 @@ def graph(
     signature: str = "",
 ) -> Graph:
     """Return the graph that `compile` starts from. Takes and raises what `stablehlo` does."""
-    _, read = _reading(source, specs, dims, constraint_texts(constraints), trusted, signature)
+    _, read = _reading(Given(source, specs, dims, constraint_texts(constraints), trusted, signature))
     return read().graph
+
+
+def register(kind: Kind) -> None:
+    """Let sources be of a further kind, which is asked first."""
+    _KINDS.insert(0, kind)
 
 
 def is_function(source: object, specs: Sequence[object]) -> bool:
     """Whether JAX has to trace it: a function that is none of PyTorch's or TensorFlow's."""
-    torch = sys.modules.get("torch")
-    foreign = _is_exported(source) or _is_tensorflow(source, specs) or torch and isinstance(source, torch.nn.Module)
-    return callable(source) and not foreign
+    return _kind(source, specs).read is _function
 
 
-def _reading(
-    source: object, specs: Sequence[object], dims: Dims, constraints: Sequence[str], trusted: bool, signature: str
-) -> _Reading:
+def is_module(source: object) -> bool:
+    """Whether it is a StableHLO module in some form."""
+    return _kind(source, ()).read is _module
+
+
+def _kind(source: object, specs: Sequence[object]) -> Kind:
+    return next(kind for kind in _KINDS if kind.claims(source, specs))
+
+
+def _reading(given: Given) -> Reading:
     """Return the source in words and a function that reads it. Raises ArgumentError for unsuitable specs and dims."""
-    if signature and not is_saved_model(source):
-        raise ArgumentError(f"signature={signature!r} has no effect on {source}: only SavedModels have signatures")
-    if _is_exported(source):
-        return _exported(source, specs, dims, constraints, trusted)
-    if callable(source) or hasattr(source, "structured_outputs"):
-        if _is_tensorflow(source, specs):
-            return _tensorflow_function(source, specs, dims, constraints)
-        if (torch := sys.modules.get("torch")) and isinstance(source, torch.nn.Module):
-            raise ArgumentError(
-                f"{type(source).__name__} is a module of PyTorch's: pass what torch.export.export makes of it, or "
-                'compile it by torch.compile(…, backend="hlo_disc")'
-            )
-        return _function(cast("Callable[..., object]", source), specs, {} if dims is None else dims, constraints)
-    if specs:
-        raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
-    if isinstance(dims, str):
+    if given.signature and not is_saved_model(given.source):
         raise ArgumentError(
-            f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
+            f"signature={given.signature!r} has no effect on {given.source}: only SavedModels have signatures"
         )
-    if is_saved_model(source):
-        return _saved_model(os.fspath(source), signature or "serving_default", dims, constraints)
-    return _module(source, dims, constraints)
+    return _kind(given.source, given.specs).read(given)
 
 
-def _is_exported(source: object) -> bool:
+def _check_typed(given: Given) -> None:
+    """Raise ArgumentError for specs and dims that do not fit a source with types of its own."""
+    if given.specs:
+        raise ArgumentError(
+            f"{len(given.specs)} specs given, but only a function takes specs: a module has its own types"
+        )
+    if isinstance(given.dims, str):
+        raise ArgumentError(
+            f"dims is {given.dims!r}, must be a list with a shape string for each input, as in dims=[{given.dims!r}]"
+        )
+
+
+def _is_exported(source: object, specs: Sequence[object]) -> bool:
     """Is it a program of `torch.export`, or a file of one?"""
     if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".pt2"):
         return True
     return type(source).__module__.startswith("torch.export.") and type(source).__name__ == "ExportedProgram"
 
 
-def _exported(
-    source: object, specs: Sequence[object], dims: Dims, constraints: Sequence[str], trusted: bool
-) -> _Reading:
+def _exported(given: Given) -> Reading:
+    source = given.source
     path = source if isinstance(source, (str, os.PathLike)) else None
     if path is not None:
-        _check_exported(path, trusted)
-    if specs or dims or constraints:
+        _check_exported(path, given.trusted)
+    if given.specs or given.dims or given.constraints:
         raise ArgumentError("an exported program has its own types and dims: say them to torch.export")
     try:
         import torch
@@ -256,10 +282,16 @@ def _load_exported(path: str | os.PathLike[str], torch: ModuleType) -> ExportedP
         raise ParseError(f"{path} is no program of torch.export that this PyTorch reads: {error}") from None
 
 
-def is_module(source: object) -> bool:
-    """Whether it is a StableHLO module in some form."""
-    other = _is_exported(source) or is_saved_model(source) or hasattr(source, "structured_outputs")
-    return not (other or callable(source))
+def _is_torch_module(source: object, specs: Sequence[object]) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.nn.Module)
+
+
+def _torch_module(given: Given) -> Reading:
+    raise ArgumentError(
+        f"{type(given.source).__name__} is a module of PyTorch's: pass what torch.export.export makes of it, or "
+        'compile it by torch.compile(…, backend="hlo_disc")'
+    )
 
 
 def is_compiled(source: object) -> bool:
@@ -274,7 +306,9 @@ def is_saved_model(source: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(os.path.join(source, "saved_model.pb"))
 
 
-def _saved_model(directory: str, signature: str, dims: Dims, constraints: Sequence[str]) -> _Reading:
+def _saved_model(given: Given) -> Reading:
+    _check_typed(given)
+    directory, signature = os.fspath(given.source), given.signature or "serving_default"
     if find_spec("tensorflow") is None:
         raise ArgumentError(
             f"{directory} is a SavedModel: to read it needs TensorFlow, as pip install hlo_disc[tensorflow]"
@@ -282,44 +316,42 @@ def _saved_model(directory: str, signature: str, dims: Dims, constraints: Sequen
     from hlo_disc.tensorflow.importing import Imported, saved_function
 
     what = f"a SavedModel, {directory}, {signature}"
-    return what, lambda: Read(*Imported(saved_function(directory, signature)).frozen(dims, constraints))
+    return what, lambda: Read(*Imported(saved_function(directory, signature)).frozen(given.dims, given.constraints))
 
 
 def _is_tensorflow(source: object, specs: Sequence[object]) -> bool:
     """Is it a function of TensorFlow, by what it has or by its specs?"""
-    if hasattr(source, "get_concrete_function") or hasattr(source, "structured_outputs"):
+    if hasattr(source, "structured_outputs") or callable(source) and hasattr(source, "get_concrete_function"):
         return True
-    if tf := sys.modules.get("tensorflow"):
+    if callable(source) and (tf := sys.modules.get("tensorflow")):
         from jax import tree_util
 
         return any(isinstance(x, tf.TypeSpec) for x in tree_util.tree_leaves(specs))
     return False
 
 
-def _tensorflow_function(source: object, specs: Sequence[object], dims: Dims, constraints: Sequence[str]) -> _Reading:
+def _tensorflow_function(given: Given) -> Reading:
     from hlo_disc.tensorflow.importing import Imported, concrete_of
 
-    if any(isinstance(x, str) for x in specs):
+    if any(isinstance(x, str) for x in given.specs):
         raise ArgumentError("the specs of a function of TensorFlow are tf.TensorSpecs; dims names their sizes")
-    concrete = concrete_of(source, specs or None)
+    concrete = concrete_of(given.source, given.specs or None)
     return f"a function of TensorFlow, {concrete.graph.name}", lambda: Read(
-        *Imported(concrete).frozen(dims, constraints)
+        *Imported(concrete).frozen(given.dims, given.constraints)
     )
 
 
-def _module(source: Any, dims: Dims, constraints: Sequence[str]) -> _Reading:
+def _module(given: Given) -> Reading:
+    _check_typed(given)
     from hlo_disc.import_.stablehlo.module import read_module
     from hlo_disc.import_.stablehlo.policy import JAX_EXPORT, STABLEHLO
     from hlo_disc.import_.stablehlo.source import is_export, is_text, load_module
 
+    source, dims = given.source, cast("DimsOfInputs | None", given.dims)
     origin = JAX_EXPORT if is_export(source) else STABLEHLO
 
     def read() -> Read:
-        return Read(
-            read_module(
-                load_module(source), dims=cast("DimsOfInputs | None", dims), constraints=constraints, origin=origin
-            )
-        )
+        return Read(read_module(load_module(source), dims=dims, constraints=given.constraints, origin=origin))
 
     if is_export(source):
         return f"a jax.export.Exported, {getattr(source, 'fun_name', 'of a function')}", read
@@ -327,21 +359,33 @@ def _module(source: Any, dims: Dims, constraints: Sequence[str]) -> _Reading:
     return f"a StableHLO module{f', {Path(source)}' if is_path else ''}", read
 
 
-def _function(fn: Callable[..., object], specs: Sequence[object], dims: Dims, constraints: Sequence[str]) -> _Reading:
+def _function(given: Given) -> Reading:
     from jax import tree_util
 
+    fn, specs = given.source, given.specs
     signature = Signature(fn)
     signature.check(specs, {})
     leaves, tree = tree_util.tree_flatten((tuple(specs), {}))
     names = signature.leaves(specs, {}, ())
-    given = signature.dims(signature.check_dims(dims), specs, {}, ())
-    parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
+    texts = signature.dims(signature.check_dims({} if given.dims is None else given.dims), specs, {}, ())
+    parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, texts, names, strict=True)]
     infos = describe_all([leaf for leaf, _ in parsed], names, signature.name)
     made_up = any(isinstance(leaf, str) for leaf in leaves)
 
     def read() -> Read:
-        made = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints, made_up)
+        made = trace(fn, tree, infos, tuple(d for _, d in parsed), names, given.constraints, made_up)
         template = tree_util.tree_unflatten(made.out_tree, range(made.out_tree.num_leaves))
         return Read(made.graph, describe_structure(template))
 
     return f"a function of JAX, {signature.name}", read
+
+
+# The first that claims a source reads it.
+_KINDS = [
+    Kind(_is_exported, _exported),
+    Kind(_is_tensorflow, _tensorflow_function),
+    Kind(_is_torch_module, _torch_module),
+    Kind(lambda source, specs: callable(source), _function),
+    Kind(lambda source, specs: is_saved_model(source), _saved_model),
+    Kind(lambda source, specs: True, _module),
+]

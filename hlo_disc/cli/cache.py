@@ -14,12 +14,11 @@ from hlo_disc import pipeline
 from hlo_disc.benchmark.result import WIDTH
 from hlo_disc.cache import programs
 from hlo_disc.cache.directory import Entry, entries
-from hlo_disc.cli.group import main
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.options import Options
 
 
-@main.group("cache")
+@click.group("cache")
 def cache_commands() -> None:
     """List, measure or delete the compiled programs and kernels on disk, in the directory that HLO_DISC_CACHE names."""
 

@@ -23,7 +23,6 @@ from hlo_disc.cli.files import (
     refuse,
     writing,
 )
-from hlo_disc.cli.group import main
 from hlo_disc.compiled.program import Program
 from hlo_disc.compiled.saved import save
 from hlo_disc.errors import ArgumentError
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from hlo_disc.cli.files import Settings
 
 
-@main.command("compile")
+@click.command("compile")
 @program_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; without it, text is printed.")
 @click.option(
@@ -113,7 +112,7 @@ def _library(
         click.echo(f"  {line}")
 
 
-@main.command()
+@click.command()
 @program_options
 @click.option("--full", is_flag=True, help="Show every launch with its work, and the parts of the arena.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page to this file, too.")

@@ -17,10 +17,9 @@ from hlo_disc.cli.files import (
     err,
     writing,
 )
-from hlo_disc.cli.group import main
 
 
-@main.command()
+@click.command()
 @click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--filter", "filters", multiple=True, metavar="GLOB", help="Only cases whose name or path fits.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes; by default one a core.")

@@ -1,4 +1,4 @@
-"""The command `hlo-disc`, to which commands are added: its errors are messages on stderr and exit code 1."""
+"""The group of all commands of `hlo-disc`: its errors are messages on stderr and exit code 1."""
 
 from __future__ import annotations
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from hlo_disc.cli.files import check_output, check_seconds, err, open_program, program_options, writing
-from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import input_options, inputs_of
 
 if TYPE_CHECKING:
     from hlo_disc.cli.files import Settings
 
 
-@main.command()
+@click.command()
 @program_options
 @input_options
 @click.option("--seconds", default=1.0, show_default=True, help="How long to run it.")

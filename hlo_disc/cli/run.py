@@ -24,14 +24,13 @@ from hlo_disc.cli.files import (
     program_options,
     writing,
 )
-from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import input_options, inputs_of, sizes_of
 
 if TYPE_CHECKING:
     from hlo_disc.cli.files import Settings
 
 
-@main.command()
+@click.command()
 @program_options
 @input_options
 @click.option("--out", type=click.Path(path_type=Path), help="Write the results to this .npz, as out0, out1 …")
@@ -71,7 +70,7 @@ def run(
             np.savez(stream, **saved)
 
 
-@main.command()
+@click.command()
 @program_options
 @click.option(
     "--dim", "sizes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of a dim; a row for each combination."

@@ -17,7 +17,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.jitted.fallback import told
+from hlo_disc.jitted.fallback import SPREAD, told
 from hlo_disc.jitted.lowered import build
 from hlo_disc.jitted.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jitted.repeated import repeated
@@ -196,6 +196,17 @@ class FlatFunction:
         if (_PLATFORMS[driver[0]] if driver and not self.follows else "cpu") != platform:
             raise UnsupportedOpError(f"JAX runs it on {platform}, and programs are for the target {asked!r}")
         return self
+
+    def on_machine_of(self, leaves: Sequence[ArrayLike]) -> FlatFunction:
+        """Return this function for the machine on which a call's arguments lie.
+
+        Raises UnsupportedOpError where there is not one such machine, or no target for it.
+        """
+        from hlo_disc.ral.contexts.jax import is_spread, platform_of
+
+        if any(map(is_spread, leaves)):
+            raise UnsupportedOpError(SPREAD)
+        return self.on(platform_of(leaves)) if self.follows else self
 
     def _on(self, platform: str) -> FlatFunction:
         found = self._derived.get(("on", platform))

@@ -21,7 +21,8 @@ from hlo_disc import pipeline, ral
 from hlo_disc.display.stats import FallbackCount, Log, Stats
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.sizes.symbols import constraint_texts, parse_constraints
-from hlo_disc.jitted.fallback import SPREAD, all_numpy, in_numpy, line_of, of_jax
+from hlo_disc.jitted.call import Call, Served
+from hlo_disc.jitted.fallback import all_numpy, in_numpy, line_of, of_jax
 from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
 from hlo_disc.jitted.placement import PARAMETERS, Placement
@@ -29,17 +30,14 @@ from hlo_disc.jitted.programs import ByJax, Compiled, Finished, Path, Paths, Pro
 from hlo_disc.jitted.showing import Shown
 from hlo_disc.options import Options
 from hlo_disc.tracing.generalise import STATIC
-from hlo_disc.tracing.signature import Signature, Static
+from hlo_disc.tracing.signature import Signature
 from hlo_disc.tracing.structure import arrays
 from hlo_disc.tracing.structure import names as static_names
 from hlo_disc.tracing.trace import active
 from hlo_disc.tracing.values import (
-    as_array,
     describe_all,
-    is_number,
     is_symbolic,
     is_tracer,
-    taken,
 )
 
 if TYPE_CHECKING:
@@ -48,10 +46,6 @@ if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
     from jax.typing import ArrayLike
 
-    from hlo_disc.tracing.structure import Structure
-
-# So many programs are tried, one after the other, before the sizes of a call are looked at.
-_TRIED = 8
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")  # of a method, without the instance
@@ -175,80 +169,94 @@ class JitFunction(Shown, Generic[P, R]):
 
     def _slow(self, programs: Programs, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
-        from hlo_disc.ral.contexts.jax import is_spread, platform_of
-
-        self.signature.check(args, kwargs)
-        array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
-        leaves, tree = _flatten()((array_args, array_kwargs))
-        if active() or any(map(is_symbolic, leaves)):
+        call = self._identify(args, kwargs)
+        if active() or any(map(is_symbolic, call.leaves)):
             return self.signature.fn(*args, **kwargs)
-        traced = any(map(is_tracer, leaves))
-        kinds = tuple(map(type, leaves))
-        # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
-        wrap = all(map(is_number, leaves))
-        structure, sizes = self._structure(programs, tree)
-        leaves = [*leaves, *arrays(sizes)]
-        known = programs.paths.get((structure, static, kinds)) if sizes and not traced else None
-        if known is not None:
+        traced = any(map(is_tracer, call.leaves))
+        call = self._with_sizes(programs, call)
+        if call.sizes and not traced and call.key in programs.paths:
             try:
-                results = known(leaves)
-                programs.remember((tree, static, kinds), known, leaves[len(kinds) :])
-                return results
+                return self._serve_known(programs, call)
             except (ArgumentError, ShapeError):
-                pass  # as above
-        flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
-        # by_place: is what is refused told by where the arguments lie? there: for the machine where they do
-        by_place, there = False, flat
+                pass  # the sizes are others
+        flat = self._flat(programs, call)
+        by_types = True  # what becomes of the call; else by where its arguments lie
         try:
-            infos = describe_all(leaves, flat.names, flat.name)
-            if programs.reason_for_jax and not traced:
-                raise UnsupportedOpError(programs.reason_for_jax)
+            infos = describe_all(call.leaves, flat.names, flat.name)
             if traced:
-                from hlo_disc.jitted.transforms import call
+                from hlo_disc.jitted.transforms import call as in_trace
 
-                return call(flat, leaves, infos)
-            if by_place := any(map(is_spread, leaves)):
-                raise UnsupportedOpError(SPREAD)
-            if flat.follows:
-                by_place = True
-                there = flat.on(platform_of(leaves))
-                by_place = False
-            entry = there.entry(infos)
-            variant = there.program(entry, infos)
-            conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
-            path = Path.of(variant, conversions, wrap)
-            result = path.call([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
-            finish = self._placement.finish(variant.donated)
+                return in_trace(flat, call.leaves, infos)
+            if programs.reason_for_jax:
+                raise UnsupportedOpError(programs.reason_for_jax)
+            by_types = False
+            there = flat.on_machine_of(call.leaves)
+            by_types = there is flat
+            served = Served.by(there, call, infos)
         except (UnsupportedOpError, ShapeError) as error:
             if isinstance(error, ShapeError) and self._dims is not None:
                 raise
             # A size that breaks what nobody asked for is no mistake. What the user has set needs no warning.
             quiet = str(error) == programs.reason_for_jax
-            fallback = flat.fallback(str(error), leaves, quiet)
+            fallback = flat.fallback(str(error), call.leaves, quiet)
             if traced:
                 return self._jax(*args, **kwargs)
-            fallen = fallback, all_numpy(kinds)
-            told_by_types = not by_place and there is flat
-            if told_by_types and structure is tree:  # of which there are many
-                programs.fallen[tree, static, kinds] = fallen
-                if not (quiet or kwargs or self.signature.has_static or self._log.has_compiled()):
-                    outer, of_arrays = tuple(map(type, args)), of_jax(kinds)
-                    told = None if of_arrays.intersection(outer) else of_arrays
-                    self._by_jax[outer] = self._jax, fallback.count, told
+            fallen = fallback, all_numpy(call.kinds)
+            if by_types:
+                self._remember_fallen(programs, call, fallen, quiet)
             return self._fall_back(*fallen, args, kwargs)
-        if there is not flat:  # the fast path goes by the types of arrays, which do not tell where they lie
-            return finish(leaves, result) if finish else result
-        others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
-        takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)
-        plain = None
-        if finish is None and path.is_plain and takes_all:
-            plain = programs.plain, kinds
-            programs.plain[kinds] = path.run, path.unflatten
-            if not others:
-                return result
-        paths = [self._finished(p, Path.of(p, conversions, wrap)) for p in (variant, *others)]
-        programs.paths[structure, static, kinds] = (Paths(paths, plain) if others else paths[0]).call
-        return finish(leaves, result) if finish else result
+        finish = self._placement.finish(served.program.donated)
+        if by_types:
+            self._remember(programs, call, served, plain=finish is None)
+        return finish(call.leaves, served.result) if finish else served.result
+
+    def _identify(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
+        self.signature.check(args, kwargs)
+        split = self.signature.split(args, dict(kwargs))
+        leaves, tree = _flatten()(split[:2])
+        return Call(args, kwargs, split, leaves, tree, tuple(map(type, leaves)), tree)
+
+    def _with_sizes(self, programs: Programs, call: Call) -> Call:
+        """Put arrays in the place of the changing sizes in a call's static data."""
+        if self._dims is not None:  # who names dims names none in static data
+            return call
+        structure, sizes, before = programs.structures.of(call.tree)
+        if before is not None:
+            programs.widen(structure, *before)
+        return call._replace(structure=structure, leaves=[*call.leaves, *arrays(sizes)])
+
+    @staticmethod
+    def _serve_known(programs: Programs, call: Call) -> object:
+        """Run a call whose sizes in static data are others than before in a program for all of them."""
+        path = programs.paths[call.key]
+        results = path(call.leaves)
+        programs.remember((call.tree, call.static, call.kinds), path, call.sizes)
+        return results
+
+    def _remember(self, programs: Programs, call: Call, served: Served, plain: bool) -> None:
+        """Let calls with the same types take the fast path.
+
+        plain: whether nothing is left to do after one.
+        """
+        takes_all = not (call.kwargs or self.signature.has_static) and same_objects(call.leaves, call.args)
+        table = None
+        if plain and served.path.is_plain and takes_all:
+            table = programs.plain, call.kinds
+            programs.plain[call.kinds] = served.path.run, served.path.unflatten
+            if not served.others:
+                return
+        paths = [self._finished(p, served.path_of(p)) for p in (served.program, *served.others)]
+        programs.paths[call.key] = (Paths(paths, table) if served.others else paths[0]).call
+
+    def _remember_fallen(self, programs: Programs, call: Call, fallen: tuple[FallbackCount, bool], quiet: bool) -> None:
+        """Let calls with the same types run through `jax.jit` at once."""
+        if call.structure is not call.tree:  # of which there are many
+            return
+        programs.fallen[call.key] = fallen
+        if not (quiet or call.kwargs or self.signature.has_static or self._log.has_compiled()):
+            outer, of_arrays = tuple(map(type, call.args)), of_jax(call.kinds)
+            told = None if of_arrays.intersection(outer) else of_arrays
+            self._by_jax[outer] = self._jax, fallen[0].count, told
 
     def _fall_back(
         self, fallback: FallbackCount, to_numpy: bool, args: tuple[object, ...], kwargs: dict[str, object]
@@ -261,55 +269,37 @@ class JitFunction(Shown, Generic[P, R]):
         finish = self._placement.finish(program.donated)
         return Finished(path, finish) if finish else path
 
-    def _structure(self, programs: Programs, tree: PyTreeDef) -> tuple[Structure, list[int]]:
-        """Return the structure of arguments with the changing sizes of its static data as arrays, and these sizes."""
-        if self._dims is not None:  # who names dims names none in static data
-            return tree, []
-        structure, sizes, before = programs.structures.of(tree)
-        if before is not None:
-            programs.widen(structure, *before)
-        return structure, sizes
-
-    def _flat(
-        self,
-        programs: Programs,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        static: Static,
-        structure: Structure,
-        tree: PyTreeDef,
-    ) -> FlatFunction:
-        """structure: what stands for `tree`."""
-        found = programs.functions.get((structure, static))
+    def _flat(self, programs: Programs, call: Call) -> FlatFunction:
+        key = call.structure, call.static
+        found = programs.functions.get(key)
         if found is None:
             signature = self.signature
-            names = signature.leaves(args, kwargs, static)
-            dims = None if self._dims is None else signature.dims(self._dims, args, kwargs, static)
+            names = signature.leaves(*call.split)
+            dims = None if self._dims is None else signature.dims(self._dims, *call.split)
 
             def items() -> list[str]:
-                return static_names(signature.arguments(args, kwargs, static))
+                return static_names(signature.arguments(*call.split))
 
-            first = programs.first_of(structure, tree, items)
-            if structure is not tree:
+            first = programs.first_of(call.structure, call.tree, items)
+            if call.structure is not call.tree:
                 called = items()
-                names += [STATIC + called[place] for place in structure.places]
-            fn, texts, options = signature.bind(static), self._constraints, self._options
-            donated = signature.donated(args, kwargs, static)
+                names += [STATIC + called[place] for place in call.structure.places]
+            fn, texts, options = signature.bind(call.static), self._constraints, self._options
             made = FlatFunction(
                 signature.name,
                 fn,
-                structure,
+                call.structure,
                 names,
                 dims,
                 texts,
                 options,
                 first,
                 self._log,
-                programs.histories(structure),
-                donated=donated,
+                programs.histories(call.structure),
+                donated=signature.donated(*call.split),
                 line=line_of(signature.fn),
             )
-            found = programs.functions.setdefault((structure, static), made)
+            found = programs.functions.setdefault(key, made)
         return found
 
     def lower(self, *args: object, **kwargs: object) -> Lowered:
@@ -336,14 +326,11 @@ class JitFunction(Shown, Generic[P, R]):
 
         plain: with the structure of the arguments as it is, without sizes in static data as arrays.
         """
-        self.signature.check(args, kwargs)
-        array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
-        leaves, tree = _flatten()((array_args, array_kwargs))
+        call = self._identify(args, kwargs)
         found = self._under_these_settings()
         programs = found or Programs(lambda: False, {}, None, "jax.disable_jit() is in force")
-        structure, sizes = (tree, []) if plain else self._structure(programs, tree)
-        flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
-        return flat, [*leaves, *arrays(sizes)], programs.reason_for_jax
+        call = call if plain else self._with_sizes(programs, call)
+        return self._flat(programs, call), call.leaves, programs.reason_for_jax
 
     def trace(self, *args: object, **kwargs: object) -> jax.stages.Traced:
         """Trace the function by `jax.jit`, for its `jaxpr`, `out_info` and more, at these sizes alone.

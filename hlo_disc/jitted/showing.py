@@ -78,13 +78,13 @@ class Shown:
             UnsupportedOpError: a call that runs through `jax.jit`.
             HloDiscError: what a call and `Executable.profile` raise.
         """
-        from hlo_disc.ral.contexts.jax import is_spread, platform_of
+        from hlo_disc.ral.contexts.jax import is_spread
 
         flat, leaves, for_jax = self._flat_for(args, kwargs)
         if for_jax or any(map(is_spread, leaves)):
             raise UnsupportedOpError(f"{flat.name} is not compiled for this call: {for_jax or SPREAD}")
         infos = describe_all(leaves, flat.names, flat.name)
-        there = flat.on(platform_of(leaves)) if flat.follows else flat
+        there = flat.on_machine_of(leaves)
         program = there.program(there.entry(infos), infos)
         return program.executable.profile(*_as_taken(leaves, infos))
 

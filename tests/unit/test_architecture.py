@@ -145,6 +145,11 @@ def test_a_word_of_ours_is_spelled_once():
     assert "hlo_disc.narrow" in names
 
 
+def test_nothing_is_imported_for_its_effect():
+    """A module exports its rows, and the file that imports it joins them: reading that file shows all of a table."""
+    assert [path for path in files() if "noqa: F401" in path.read_text()] == []
+
+
 def test_no_environment_is_read_outside_of_options():
     for path in files():
         if path != ROOT / "options.py":
@@ -154,7 +159,7 @@ def test_no_environment_is_read_outside_of_options():
 # How many parameters and results of functions have an annotation with `Any`, by package; "" is the files at the top.
 # Numbers only fall: say what a value is (`object` where it is only passed on), and lower the row.
 ANY = {
-    "": 12,
+    "": 11,
     "benchmark": 2,
     "cli": 3,
     "compiled": 5,
@@ -164,7 +169,7 @@ ANY = {
     "import_": 15,
     "jitted": 4,
     "ral": 12,
-    "stitch": 12,
+    "stitch": 11,
     "targets": 2,
     "tensorflow": 7,
     "torch": 2,

@@ -7,7 +7,7 @@ elements come from (`axes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from hlo_disc.dynamic_hlo.ops.families import (
     elementwise,
     indexing,
     library,
+    private,
     products,
     reductions,
     views,
@@ -61,7 +62,7 @@ ATTRIBUTES: dict[str, AttributeType] = {
     "branches": ("a tuple of Regions", _tuple_of(Region)),
     "carried": ("an int", _is_int),
     **dict.fromkeys(("lhs", "rhs", "expr"), DIM),
-    **dict.fromkeys(("relation", "message", "target"), TEXT),
+    **dict.fromkeys(("relation", "message", "target", "symbol"), TEXT),
     "args": DIMS,
     "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
     "dim": ("an int", _is_int),
@@ -69,11 +70,13 @@ ATTRIBUTES: dict[str, AttributeType] = {
     "direction": (f"one of {', '.join(DIRECTIONS)}", DIRECTIONS.__contains__),
     "kind": (f"one of {', '.join(REDUCERS)}", REDUCERS.__contains__),
     **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high", "interior", "window"), DIMS),
+    **dict.fromkeys(("starts", "steps"), DIMS),
+    "first": DIM,
     **dict.fromkeys(("dims", "perm", "stride", "offset_dims", "collapsed_slice_dims"), INTS),
     **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), INTS),
     **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), INTS),
     **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), INTS),
-    **dict.fromkeys(("strides", "base_dilations", "window_dilations"), INTS),
+    **dict.fromkeys(("strides", "dilations", "base_dilations", "window_dilations"), INTS),
     **dict.fromkeys(("feature_groups", "batch_groups", "count"), ("an int", _is_int)),
     **dict.fromkeys(("unique", "stable", "reverse", "tf32"), ("a bool", lambda value: isinstance(value, bool))),
     "transform": (f"one of {', '.join(TRANSFORMS)}", TRANSFORMS.__contains__),
@@ -88,14 +91,8 @@ ATTRIBUTES: dict[str, AttributeType] = {
 OPS: dict[str, OpDef] = {}
 
 
-def register(rows: Iterable[OpDef], attributes: Mapping[str, AttributeType] | None = None) -> None:
-    """Add ops to the table. attributes: the types of those that no op had before, by their names.
-
-    Raises CompileError for a name that is taken, and for an attribute that has no type or two.
-    """
-    for name, type_ in (attributes or {}).items():
-        if ATTRIBUTES.setdefault(name, type_) is not type_:
-            raise CompileError(f"the attribute {name} is {ATTRIBUTES[name][0]} already, and cannot be {type_[0]}")
+def register(rows: Iterable[OpDef]) -> None:
+    """Add ops to the table. Raises CompileError for a name that is taken, and for an attribute that has no type."""
     for row in rows:
         if row.name in OPS:
             raise CompileError(f"there is an op {row.name} already")
@@ -105,7 +102,7 @@ def register(rows: Iterable[OpDef], attributes: Mapping[str, AttributeType] | No
         OPS[row.name] = row
 
 
-for _family in (views, elementwise, conversions, indexing, reductions, products, control, library):
+for _family in (views, elementwise, conversions, indexing, reductions, products, control, library, private):
     register(_family.ROWS)
 
 # Tables that say something of the same things have the same keys; a failure names those that only one of them has.

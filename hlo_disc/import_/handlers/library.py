@@ -209,11 +209,8 @@ def _flag(r: Reader, op: ir.OpView, name: str) -> bool:
 
 
 def _cholesky(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    return cholesky_of(r, r.data(operands[0]), _flag(r, op, "lower"))
-
-
-def cholesky_of(r: Construction, given: Value, lower: bool) -> Value:
     """The factor with zeros in the other triangle; all NaN where the matrix is not positive definite, as XLA has it."""
+    given, lower = r.data(operands[0]), _flag(r, op, "lower")
     rows, columns = given.shape[-2:]
     r.equal(rows, columns, "rows and columns")
     a = _widened(r, given)
@@ -230,19 +227,10 @@ def cholesky_of(r: Construction, given: Value, lower: bool) -> Value:
 
 
 def _triangular_solve(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
+    """Solve op(A) X = B, or X op(A) = B if not `left`, for a triangular matrix A."""
     left, lower, unit = (_flag(r, op, name) for name in ("left_side", "lower", "unit_diagonal"))
     transpose = stablehlo.TransposeAttr(op.attributes["transpose_a"]).value
-    a, b = map(r.data, operands)
-    return triangular_solve_of(r, a, b, left, lower, unit, transpose)
-
-
-def triangular_solve_of(
-    r: Construction, matrix: Value, other: Value, left: bool, lower: bool, unit: bool, transpose: str
-) -> Value:
-    """Solve op(A) X = B, or X op(A) = B if not `left`, for a triangular `matrix` A and B = `other`.
-
-    transpose: op, by its name in StableHLO.
-    """
+    matrix, other = map(r.data, operands)
     a, b = (_widened(r, x) for x in (matrix, other))
     r.equal(a.shape[-2], a.shape[-1], "rows and columns of the triangular matrix")
     side = "rows" if left else "columns"

@@ -7,6 +7,7 @@ public API. If a jaxlib lacks the names that they need, the public API does the 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _TARGET = "hlo_disc_call"
 _RECORDABLE_TARGET = "hlo_disc_call_recordable"
 _HELD_TARGET = "hlo_disc_held"
-_NARROW = frozenset(np.dtype(getattr(ml_dtypes, name)) for name in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
 
 
 def adapter(kind: type) -> _JaxAdapter | None:
@@ -55,9 +55,10 @@ class _JaxAdapter:
         self.deleted: Callable[[jax.Array], bool] = operator.methodcaller("is_deleted")
 
 
+@cache
 def is_narrow(dtype: object) -> bool:
     """Whether its elements have fewer than 8 bits: XLA packs them, numpy and compiled programs give each a byte."""
-    return dtype in _NARROW
+    return isinstance(dtype, np.dtype) and re.match(r"u?(int|float)[1-7](_|$)", dtype.name) is not None
 
 
 def is_spread(array: object) -> bool:

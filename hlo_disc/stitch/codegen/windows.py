@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs
+from hlo_disc.dynamic_hlo.ops.families.private import PLACE
 from hlo_disc.dynamic_hlo.ops.families.reductions import combined
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.prepare.private_ops import PLACE
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.body import Body

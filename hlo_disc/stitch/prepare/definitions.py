@@ -12,7 +12,6 @@ from dataclasses import replace
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
 
 def with_definitions(graph: Graph) -> Graph:

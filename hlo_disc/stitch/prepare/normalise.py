@@ -3,7 +3,7 @@
 `pad` becomes `place`: the padding value everywhere, then the operand on top. Sums and products of floats smaller than
 f32 are computed in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over
 windows (`convolution.py`), `select_and_scatter` two ops over windows. Operands of the same shape have size 1 in the
-same axes. `private_ops.py` has the ops that no program has.
+same axes. `dynamic_hlo/ops/families/private.py` has the ops that no program has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.inference import agree_shapes
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
-from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 from hlo_disc.stitch.prepare.convolution import lower_convolutions
 from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
 from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts

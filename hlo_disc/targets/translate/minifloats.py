@@ -1,11 +1,13 @@
 """Floats of 4 to 8 bits, one byte each in memory: computed in f32, and rounded once by integer arithmetic.
 
-No machine that we generate for converts them all, so each format is five numbers and one pair of functions serves the
-lot. Formats and what becomes of values beyond their range are those of ml_dtypes, which are XLA's.
+No machine that we generate for converts them all, so each format is a few numbers, which its name says, and one pair of
+functions serves the lot. Formats and what becomes of values beyond their range are those of ml_dtypes, which are XLA's.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -46,19 +48,19 @@ class Format:
         return (1 << self.bits) - (2 if self.beyond == "nan" else 1)
 
 
-FORMATS: dict[str, Format] = {
-    "f8E5M2": Format(5, 2, 15, "inf"),
-    "f8E4M3": Format(4, 3, 7, "inf"),
-    "f8E3M4": Format(3, 4, 3, "inf"),
-    "f8E4M3FN": Format(4, 3, 7, "nan"),
-    "f8E5M2FNUZ": Format(5, 2, 16, "unsigned zero"),
-    "f8E4M3FNUZ": Format(4, 3, 8, "unsigned zero"),
-    "f8E4M3B11FNUZ": Format(4, 3, 11, "unsigned zero"),
-    "f4E2M1FN": Format(2, 1, 1, "largest"),
-    "f6E2M3FN": Format(2, 3, 1, "largest"),
-    "f6E3M2FN": Format(3, 2, 3, "largest"),
-}
 _POWERS = "f8E8M0FNU"  # nothing but an exponent
+
+
+@functools.cache
+def format_of(name: str) -> Format:
+    """Return the format that MLIR's name of a type says: F has no infinities, N another NaN, UZ no negative zero."""
+    found = re.fullmatch(r"f(\d)E(\d)M(\d)(?:B(\d+))?(FN|FNUZ)?", name)
+    assert found, name
+    bits, exponent, mantissa = map(int, found.group(1, 2, 3))
+    finite = found[5] or ""
+    beyond = {"": "inf", "FN": "nan" if bits == 8 else "largest", "FNUZ": "unsigned zero"}[finite]
+    bias = int(found[4] or (1 << exponent - 1) - (finite != "FNUZ"))
+    return Format(exponent, mantissa, bias, beyond)
 
 
 class _Lines(Code):
@@ -77,7 +79,7 @@ def widen(append: Append, value: str, type_: Type) -> str:
     code = _Lines(append, type_.lanes)
     x = code.op("i32", f"zext {type_.text} {value} to {code.type('i32').text}")
     name = (type_.element or type_).name
-    return (_powers(x) if name == _POWERS else _decoded(x, FORMATS[name])).text
+    return (_powers(x) if name == _POWERS else _decoded(x, format_of(name))).text
 
 
 def narrow(append: Append, value: str, target: Type) -> str:
@@ -85,7 +87,7 @@ def narrow(append: Append, value: str, target: Type) -> str:
     code = _Lines(append, target.lanes)
     x = X(code, "f32", value)
     name = (target.element or target).name
-    found = _nearest_power(x) if name == _POWERS else _encoded(x, FORMATS[name])
+    found = _nearest_power(x) if name == _POWERS else _encoded(x, format_of(name))
     return append(f"trunc {code.type('i32').text} {found.text} to {target.text}")
 
 

@@ -6,6 +6,7 @@ anything else raises Untranslatable, which the translator turns into a CompileEr
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,19 +55,9 @@ BF16 = Type("i16", "i16", size=2, is_float=True, name="bf16")
 F32 = Type("float", "f32", size=4, is_float=True)
 F64 = Type("double", "f64", size=8, is_float=True)
 PTR = Type("ptr", "p0", size=8)
-# floats of 4 to 8 bits: MLIR's name and numpy's
+# Floats of 4 to 8 bits by MLIR's names, which say their formats (`minifloats.py`): f8E4M3FN is float8_e4m3fn.
 MINI_FLOATS = {
-    "f4E2M1FN": ml_dtypes.float4_e2m1fn,
-    "f6E2M3FN": ml_dtypes.float6_e2m3fn,
-    "f6E3M2FN": ml_dtypes.float6_e3m2fn,
-    "f8E3M4": ml_dtypes.float8_e3m4,
-    "f8E4M3": ml_dtypes.float8_e4m3,
-    "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
-    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-    "f8E5M2": ml_dtypes.float8_e5m2,
-    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+    f"f{name[5]}{name[7:].upper()}": kind for name, kind in vars(ml_dtypes).items() if re.match(r"float[4-8]_e", name)
 }
 
 _SCALARS = {

@@ -18,7 +18,6 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
-from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 from hlo_disc.stitch.schedule import Joins, Schedule
 
 ROWS = Schedule("row", None, Joins.ROWS, collapses=True)

@@ -11,7 +11,7 @@ from graphs.dhlo import make_graph, sample
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
-from hlo_disc.dynamic_hlo.ops.table import INTS, OPS, TEXT, register
+from hlo_disc.dynamic_hlo.ops.table import OPS, register
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -95,6 +95,3 @@ def test_registered_rows_are_checked() -> None:
         register([row])
     with pytest.raises(CompileError, match="nothing says what its attribute colour is"):
         register([replace(row, name="painted", attrs=("colour",))])
-    with pytest.raises(CompileError, match="the attribute dims is a tuple of ints already"):
-        register([], {"dims": TEXT})
-    register([], {"dims": INTS})

@@ -1,4 +1,4 @@
-"""Factors, square roots and eigenvalues of matrices, and systems of three diagonals: as JAX asks LAPACK for them."""
+"""Factors, roots, eigenvalues and inverses of matrices, and systems of equations: by formulas of JAX's arrays."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO
 from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.formulas import linalg as formulas
 from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.import_.tensorflow.program import Node
 
 lax = jax.lax.linalg
-
-
-def _adjoint(x: jax.Array) -> jax.Array:
-    return jnp.swapaxes(x, -1, -2).conj()
 
 
 def _matrix(r: Reader, x: Operand) -> Value:
@@ -36,6 +36,12 @@ def _matrix(r: Reader, x: Operand) -> Value:
 
 def _traced(r: Reader, fn: Callable[..., object], *values: Value) -> list[Value]:
     return [x.value for x in traced(r, fn, *(Array(r, x) for x in values))]
+
+
+def _square(r: Reader, x: Operand) -> Value:
+    value = _matrix(r, x)
+    r.equal(value.shape[-2], value.shape[-1], "rows and columns")
+    return value
 
 
 def _qr(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -54,15 +60,14 @@ def _svd(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
     def fn(a: jax.Array) -> tuple[jax.Array, ...]:
         u, s, vh = lax.svd(a, full_matrices=full)
-        return s, u, _adjoint(vh)
+        return s, u, formulas.adjoint(vh)
 
     return _traced(r, fn, x)
 
 
 def _eigh(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Eigenvalues and vectors of a triangle of a matrix that is its own adjoint, of the operand's type."""
-    x = _matrix(r, operands[0])
-    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    x = _square(r, operands[0])
 
     def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
         vectors, values = lax.eigh(a, lower=op.attributes.get("lower", True), symmetrize_input=False)
@@ -74,8 +79,7 @@ def _eigh(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _eig(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Compute eigenvalues and eigenvectors of any square matrix, in no order; vectors are of length 1."""
-    x = _matrix(r, operands[0])
-    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    x = _square(r, operands[0])
     both = op.attributes.get("compute_v", True)
     made = _traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
     return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
@@ -86,8 +90,7 @@ def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
     A matrix of real numbers with a negative eigenvalue has no such real matrix: NaN.
     """
-    x = _matrix(r, operands[0])
-    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    x = _square(r, operands[0])
 
     def fn(a: jax.Array) -> jax.Array:
         root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(a)
@@ -98,6 +101,85 @@ def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
         return jnp.where(negative[..., None, None], jnp.nan, root.real)
 
     return _traced(r, fn, x)
+
+
+def _widened(r: Reader, x: Operand) -> Array:
+    """An operand of a triangular system: LAPACK has no small floats."""
+    given = array(r, x)
+    return given.cast(np.float32) if is_small_float(given.dtype) else given
+
+
+def _cholesky(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    x = _widened(r, operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    (factor,) = traced(r, formulas.cholesky, x)
+    return factor.cast(result_dtype(op)).value
+
+
+def _triangular_solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    """Solve A x = b for a triangular matrix A, or for its adjoint."""
+    a, b = (_widened(r, x) for x in operands)
+    upper, adjoint = not op.attributes.get("lower", True), op.attributes.get("adjoint", False)
+
+    def fn(a: jax.Array, b: jax.Array) -> jax.Array:
+        return formulas.triangle(a, b, upper, transpose_a=adjoint, conjugate_a=adjoint)
+
+    (made,) = traced(r, fn, *_system(r, a, b))
+    return made.cast(result_dtype(op)).value
+
+
+def _system(r: Reader, a: Array, b: Array) -> tuple[Array, Array]:
+    """Both sides of A x = b with one batch."""
+    r.equal(a.shape[-2], a.shape[-1], "rows and columns")
+    r.equal(a.shape[-1], b.shape[-2], "the matrix and the rows of the other operand")
+    batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
+    a, b = (x.broadcast((*batch, *x.shape[-2:])) for x in (a, b))
+    return a, b
+
+
+def _lu(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    """The factors in one, and which row of the matrix each row of theirs is of."""
+
+    def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+        lu, _, order = lax.lu(a)
+        return lu, order.astype(result_dtype(op, 1))
+
+    return _traced(r, fn, _square(r, operands[0]))
+
+
+def _solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    adjoint = op.attributes.get("adjoint", False)
+
+    def fn(a: jax.Array, b: jax.Array) -> jax.Array:
+        lu, _, order = lax.lu(formulas.adjoint(a) if adjoint else a)
+        return formulas.lu_solve(lu, order, b)
+
+    a, b = _system(r, *(Array(r, _matrix(r, x)) for x in operands))
+    return _traced(r, fn, a.value, b.value)
+
+
+def _inverse(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    adjoint = op.attributes.get("adjoint", False)
+
+    def fn(a: jax.Array) -> jax.Array:
+        lu, _, order = lax.lu(formulas.adjoint(a) if adjoint else a)
+        return formulas.inverse(lu, order)
+
+    return _traced(r, fn, _square(r, operands[0]))
+
+
+def _determinant(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    return _traced(r, lambda a: formulas.determinant(*lax.lu(a)[:2]), _square(r, operands[0]))
+
+
+def _log_determinant(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    """Sign and logarithm of the size, both of the operand's type."""
+
+    def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sign, size = formulas.log_determinant(*lax.lu(a)[:2])
+        return sign, size.astype(a.dtype)
+
+    return _traced(r, fn, _square(r, operands[0]))
 
 
 def _tridiagonal_solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -133,8 +215,15 @@ def _tridiagonal_product(r: Reader, op: Node, operands: list[Operand]) -> Result
 
 
 HANDLERS: dict[str, Handler] = {
+    "Cholesky": _cholesky,
     "Eig": _eig,
+    "LogMatrixDeterminant": _log_determinant,
+    "Lu": _lu,
+    "MatrixDeterminant": _determinant,
+    "MatrixInverse": _inverse,
+    "MatrixSolve": _solve,
     "MatrixSquareRoot": _square_root,
+    "MatrixTriangularSolve": _triangular_solve,
     "Qr": _qr,
     "SelfAdjointEigV2": _eigh,
     "Svd": _svd,

@@ -6,16 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
+from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined, loop
 from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.matrices.linalg import permutation
 from hlo_disc.import_.tensorflow.shapes import array_1d, result_dtype
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ def _shuffle(r: Reader, op: Node, operands: list[Operand]) -> Result:
     place = iota(r, line, 0, U32)
     left = filled(r, line[0], U32) - place
     pivots = place + _bits(r, operands, line, 32).op("remainder", left)
-    return x.take(permutation(r, pivots.cast(np.int32).expand(0)).reshape(line), 0).value
+    (order,) = traced(r, lambda p: jax.lax.linalg.lu_pivots_to_permutation(p, p.shape[0]), pivots.cast(np.int32))
+    return x.take(order, 0).value
 
 
 HANDLERS: dict[str, Handler] = {

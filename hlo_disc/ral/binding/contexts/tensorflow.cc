@@ -72,23 +72,11 @@ struct OwnedStatus {
   }
 };
 
-// TF_DataType by DType::name; 0 for types that TensorFlow lacks.
-int code_of(const DType& dtype) {
-  static const std::pair<const char*, int> codes[] = {
-      {"float32", 1},   {"float64", 2}, {"int32", 3},   {"uint8", 4},        {"int16", 5},         {"int8", 6},
-      {"complex64", 8}, {"int64", 9},   {"bool", 10},   {"bfloat16", 14},    {"uint16", 17},       {"complex128", 18},
-      {"float16", 19},  {"uint32", 22}, {"uint64", 23}, {"float8_e5m2", 24}, {"float8_e4m3fn", 25}};
-  for (const auto& [name, code] : codes) {
-    if (std::strcmp(name, dtype.name) == 0) return code;
-  }
-  return 0;
-}
-
 // A node of a graph, or an op that was called: the executable, and TensorFlow's code of each type.
 struct Kernel {
   explicit Kernel(const Executable& executable) : executable(executable) {
-    for (const TensorType& type : executable.program().inputs) inputs.push_back(code_of(*type.dtype));
-    for (const TensorType& type : executable.program().outputs) outputs.push_back(code_of(*type.dtype));
+    for (const TensorType& type : executable.program().inputs) inputs.push_back(type.dtype->tensorflow);
+    for (const TensorType& type : executable.program().outputs) outputs.push_back(type.dtype->tensorflow);
   }
   const Executable& executable;
   std::vector<int> inputs, outputs;

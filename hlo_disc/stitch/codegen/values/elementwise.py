@@ -31,7 +31,6 @@ from hlo_disc.stitch.codegen.values.elements import (
     sign_extended,
 )
 from hlo_disc.stitch.codegen.values.val import Val
-from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
 Make = Callable[..., ir.OpView]
 Rule = Callable[[Builder, Op, list[Val]], Val]

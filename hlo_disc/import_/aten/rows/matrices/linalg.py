@@ -1,4 +1,4 @@
-"""Linear algebra by JAX's formulas with LAPACK's functions, which ATen uses, too.
+"""Linear algebra, by formulas of JAX's arrays.
 
 `info` of a factorisation that fails is not 0. For LU it is the first pivot that is zero, as in LAPACK. Nothing is
 raised, because a graph of ATen's ops asks for no errors.
@@ -16,6 +16,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.tensors import Operand
 from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.formulas import linalg as formulas
 from hlo_disc.import_.handlers.arrays import Array, joined
 
 if TYPE_CHECKING:
@@ -26,79 +27,23 @@ Arrays = Sequence[jax.Array]
 Handler = Callable[..., Array | list[Array]]
 
 
-# Formulas of arrays
-
-
-def _adjoint(a: jax.Array) -> jax.Array:
-    return jnp.swapaxes(a, -1, -2).conj()
-
-
-def _triangle(a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unit: bool = False, **how: bool) -> jax.Array:
-    """A solution of a x = b, or x a = b, whose batches are spread to each other."""
-    batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
-    return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit, **how)
-
-
-def _diagonal(a: jax.Array) -> jax.Array:
-    size = jax.core.min_dim(*a.shape[-2:])
-    return jnp.diagonal(a[..., :size, :size], axis1=-2, axis2=-1)
-
-
-def _lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(L and U in one, pivots from 1, the first zero pivot or 0)."""
-    made, pivots, _ = lax.lu(a)
-    zero = _diagonal(made) == 0
+def _first_zero(lu: jax.Array) -> jax.Array:
+    """The number of the first pivot that is zero, from 1; 0 where there is none."""
+    zero = formulas.diagonal(lu) == 0
     place = jnp.arange(1, zero.shape[-1] + 1, dtype=jnp.int32)
     first = jnp.min(jnp.where(zero, place, np.iinfo(np.int32).max), axis=-1, initial=np.iinfo(np.int32).max)
-    return made, pivots + 1, jnp.where(jnp.any(zero, axis=-1), first, 0)
+    return jnp.where(jnp.any(zero, axis=-1), first, 0)
 
 
-def _permutation(lu: jax.Array, pivots: jax.Array) -> jax.Array:
+def _order(lu: jax.Array, pivots: jax.Array) -> jax.Array:
+    """The permutation of rows that ATen's pivots say, which count from 1."""
     return lax.lu_pivots_to_permutation(pivots - 1, lu.shape[-2])
-
-
-def _lu_solve(
-    lu: jax.Array, pivots: jax.Array, b: jax.Array, left: bool = True, transposed: bool = False, conj: bool = False
-) -> jax.Array:
-    """Solve A x = b, or x A = b if not `left`. If `transposed`, A is transposed (and conjugated, if `conj`)."""
-    if not left:
-        b = jnp.swapaxes(b, -1, -2)
-        if conj and transposed:
-            return jnp.swapaxes(_lu_solve(lu.conj(), pivots, b), -1, -2)
-        return jnp.swapaxes(_lu_solve(lu, pivots, b, True, not transposed), -1, -2)
-    batch = jnp.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
-    order = _permutation(lu, pivots)
-    order = jnp.broadcast_to(order, (*batch, order.shape[-1]))[..., None]
-    b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
-    if not transposed:
-        b = jnp.take_along_axis(b, order, axis=-2)
-        return _triangle(lu, _triangle(lu, b, False, unit=True), True)
-    how = {"transpose_a": True, "conjugate_a": conj}
-    made = _triangle(lu, _triangle(lu, b, True, **how), False, unit=True, **how)
-    return jnp.take_along_axis(made, jnp.argsort(order, axis=-2), axis=-2)
-
-
-def _parity(pivots: jax.Array, dtype: np.dtype) -> jax.Array:
-    """1, or -1 where an odd number of rows were exchanged."""
-    moved = pivots != jnp.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)
-    return jnp.where(jnp.sum(moved, axis=-1) % 2 == 0, 1, -1).astype(dtype)
-
-
-def _unpacked(lu: jax.Array) -> tuple[jax.Array, jax.Array]:
-    rows, columns = lu.shape[-2:]
-    least = jax.core.min_dim(rows, columns)
-    lower = jnp.tril(lu[..., :, :least], -1) + jnp.eye(rows, least, dtype=lu.dtype)
-    return lower, jnp.triu(lu[..., :least, :])
 
 
 def _matrix(order: jax.Array, dtype: np.dtype) -> jax.Array:
     """P of P L U, whose columns are units."""
     size = order.shape[-1]
     return (jnp.arange(size, dtype=order.dtype)[:, None] == order[..., None, :]).astype(dtype)
-
-
-# Handlers
 
 
 def _handler(fn: Callable[..., object], at_least: Sequence[tuple[Dim, Dim]] = ()) -> Handler:
@@ -148,20 +93,17 @@ def _factored(fn: Callable[..., object]) -> Handler:
 
 
 def _lu_of(a: jax.Array, turned: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return _lu(jnp.swapaxes(a, -1, -2) if turned else a)
+    return lax.lu(jnp.swapaxes(a, -1, -2) if turned else a)
 
 
 def _det(turned: bool, a: jax.Array) -> Arrays:
     lu, pivots, _ = _lu_of(a, turned)
-    diagonal = _diagonal(lu)
-    return _parity(pivots, a.dtype) * jnp.prod(diagonal, axis=-1), lu, pivots
+    return formulas.determinant(lu, pivots), lu, pivots + 1
 
 
 def _slogdet(turned: bool, a: jax.Array) -> Arrays:
     lu, pivots, _ = _lu_of(a, turned)
-    diagonal = _diagonal(lu)
-    sign = _parity(pivots, a.dtype) * jnp.prod(jnp.sign(diagonal), axis=-1)
-    return sign, jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1), lu, pivots
+    return *formulas.log_determinant(lu, pivots), lu, pivots + 1
 
 
 def _solve(r: AtenReader, a: Array, b: Array, **attrs: object) -> Array | list[Array]:
@@ -170,45 +112,46 @@ def _solve(r: AtenReader, a: Array, b: Array, **attrs: object) -> Array | list[A
 
 
 def _solution(is_vector: bool, a: jax.Array, b: jax.Array, *, left: bool = True, check_errors: bool = False) -> Arrays:
-    lu, pivots, info = _lu(a)
-    made = _lu_solve(lu, pivots, b[..., None] if is_vector else b, left)
-    return made[..., 0] if is_vector else made, lu, pivots, info
+    lu, pivots, order = lax.lu(a)
+    made = formulas.lu_solve(lu, order, b[..., None] if is_vector else b, left)
+    return made[..., 0] if is_vector else made, lu, pivots + 1, _first_zero(lu)
 
 
 def _inverse(a: jax.Array, *, check_errors: bool = False) -> Arrays:
-    lu, pivots, info = _lu(a)
-    return _lu_solve(lu, pivots, jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)), info
+    lu, _, order = lax.lu(a)
+    return formulas.inverse(lu, order), _first_zero(lu)
 
 
 def _cholesky(a: jax.Array, *, upper: bool = False, check_errors: bool = False) -> Arrays:
     given = jnp.triu(a) if upper else jnp.tril(a)
-    lower = lax.cholesky(_adjoint(given) if upper else given, symmetrize_input=False)
-    failed = jnp.any(jnp.isnan(lower), axis=(-2, -1)) & ~jnp.any(jnp.isnan(given), axis=(-2, -1))
-    return _adjoint(lower) if upper else lower, failed.astype(jnp.int32)
+    factor = formulas.cholesky(given, not upper)
+    failed = jnp.any(jnp.isnan(factor), axis=(-2, -1)) & ~jnp.any(jnp.isnan(given), axis=(-2, -1))
+    return factor, failed.astype(jnp.int32)
 
 
 def _cholesky_solve(b: jax.Array, factor: jax.Array, upper: bool = False) -> jax.Array:
     how = {"transpose_a": True, "conjugate_a": True}
     if upper:
-        return _triangle(factor, _triangle(factor, b, True, **how), True)
-    return _triangle(factor, _triangle(factor, b, False), False, **how)
+        return formulas.triangle(factor, formulas.triangle(factor, b, True, **how), True)
+    return formulas.triangle(factor, formulas.triangle(factor, b, False), False, **how)
 
 
 def _cholesky_inverse(factor: jax.Array, upper: bool = False) -> jax.Array:
-    return _cholesky_solve(jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape), factor, upper)
+    return _cholesky_solve(formulas.identity(factor), factor, upper)
 
 
 def _lu_factor(a: jax.Array, *, pivot: bool = True, check_errors: bool = False) -> Arrays:
     if not pivot:
         raise ValueError("LU without pivots")
-    return _lu(a)
+    lu, pivots, _ = lax.lu(a)
+    return lu, pivots + 1, _first_zero(lu)
 
 
 def _lu_parts(a: jax.Array, *, pivot: bool = True) -> Arrays:
     if not pivot:
         raise ValueError("LU without pivots")
-    lu, pivots, _ = _lu(a)
-    return (_matrix(_permutation(lu, pivots), a.dtype), *_unpacked(lu))
+    lu, _, order = lax.lu(a)
+    return (_matrix(order, a.dtype), *formulas.unpacked(lu))
 
 
 def _lu_unpack(r: AtenReader, lu: Array, pivots: Array, data: bool = True, order: bool = True) -> Array | list[Array]:
@@ -216,8 +159,8 @@ def _lu_unpack(r: AtenReader, lu: Array, pivots: Array, data: bool = True, order
 
     def fn(lu: jax.Array, pivots: jax.Array) -> Arrays:
         none = jnp.zeros((0,), lu.dtype)
-        parts = _unpacked(lu) if data else (none, none)
-        return (_matrix(_permutation(lu, pivots), lu.dtype) if order else none, *parts)
+        parts = formulas.unpacked(lu) if data else (none, none)
+        return (_matrix(_order(lu, pivots), lu.dtype) if order else none, *parts)
 
     return _handler(fn, at_least=[(lu.shape[-2], pivots.shape[-1])] if order else [])(r, lu, pivots)
 
@@ -225,7 +168,7 @@ def _lu_unpack(r: AtenReader, lu: Array, pivots: Array, data: bool = True, order
 def _lu_solution(
     lu: jax.Array, pivots: jax.Array, b: jax.Array, *, left: bool = True, adjoint: bool = False
 ) -> jax.Array:
-    return _lu_solve(lu, pivots, b, left, adjoint, adjoint)
+    return formulas.lu_solve(lu, _order(lu, pivots), b, left, adjoint, adjoint)
 
 
 def _qr(a: jax.Array, mode: str = "reduced") -> Arrays:
@@ -254,13 +197,13 @@ def _eigvals(a: jax.Array) -> jax.Array:
 def _solve_triangular(
     a: jax.Array, b: jax.Array, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> jax.Array:
-    return _triangle(a, b, upper, left, unitriangular)
+    return formulas.triangle(a, b, upper, left, unitriangular)
 
 
 def _triangular_solve(
     b: jax.Array, a: jax.Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Arrays:
-    made = _triangle(a, b, upper, unit=unitriangular, transpose_a=transpose)
+    made = formulas.triangle(a, b, upper, unit=unitriangular, transpose_a=transpose)
     return made, jnp.broadcast_to(a, (*made.shape[:-2], *a.shape[-2:]))
 
 
@@ -287,13 +230,13 @@ def _pinv(
         absolute = 0.0 if absolute is None else absolute
         if hermitian:
             v, values = lax.eigh(a, symmetrize_input=False)
-            s, u, vh = jnp.abs(values), v, _adjoint(v) * jnp.sign(values)[..., None]
+            s, u, vh = jnp.abs(values), v, formulas.adjoint(v) * jnp.sign(values)[..., None]
         else:
             u, s, vh = lax.svd(a, full_matrices=False)
         top = jnp.max(s, axis=-1, keepdims=True, initial=0)
         least = jnp.maximum(*(jnp.asarray(x)[..., None] for x in (absolute, relative * top[..., 0]))).astype(s.dtype)
         inverse = jnp.where(s > least, 1 / s, 0).astype(a.dtype)
-        return jnp.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u))
+        return jnp.matmul(formulas.adjoint(vh) * inverse[..., None, :], formulas.adjoint(u))
 
     return traced(r, fn, a, *given)[0]
 
@@ -323,7 +266,7 @@ def _multiplied(r: AtenReader, a: Array, tau: Array, c: Array, left: bool = True
         rows, columns = a.shape[-2:]
         square = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], rows - columns), a.dtype)], axis=-1)
         q = lax.householder_product(square, tau)
-        q = _adjoint(q) if transpose else q
+        q = formulas.adjoint(q) if transpose else q
         return jnp.matmul(q, c) if left else jnp.matmul(c, q)
 
     rows, columns = a.shape[-2:]

@@ -1,4 +1,4 @@
-"""Ops that schedules know and programs do not: what `normalise` and `with_definitions` spell others with.
+"""Ops that no program has: the stages before fusion write others with them.
 
 place (base, x) {starts, steps}: base with x on top, element i of an axis at starts + i*steps.
 slice_padded (x) {start, stride, shape}: element i of an axis is that at start + i*stride, 0 where x has none.
@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,6 @@ from hlo_disc.dynamic_hlo.ops.families.elementwise import infer_elementwise
 from hlo_disc.dynamic_hlo.ops.families.reductions import Combiner, scattered, selected
 from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.ops.table import DIM, DIMS, INTS, TEXT, register
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 
@@ -144,8 +142,11 @@ def _infer_sort_first(op: Op, facts: ShapeFacts) -> Types:
     return [(dtype, (*shape[:dim], first, *shape[dim + 1 :])) for dtype, shape in types]
 
 
-def _sort_first(*arrays: Array, dim: int, first: int, **attrs: Any) -> tuple[Array, ...]:
-    return tuple(np.take(x, range(first), dim) for x in indexing.sort(*arrays, dim=dim, **attrs))
+def _sort_first(
+    *arrays: Array, dim: int, first: int, stable: bool, count: int, body: indexing.Function
+) -> tuple[Array, ...]:
+    ordered = indexing.sort(*arrays, dim=dim, stable=stable, count=count, body=body)
+    return tuple(np.take(x, range(first), dim) for x in ordered)
 
 
 def _infer_define(op: Op, facts: ShapeFacts) -> Types:
@@ -197,33 +198,14 @@ def _row(
     return OpDef(name, kind, operands, infer, reference, attrs, dialect="", expensive=kind == "window", axes=axes)
 
 
-register(
-    (
-        _row("place", "assemble", 2, _infer_place, _place, "starts", "steps", axes=_PLACE),
-        _row("slice_padded", "view", 1, _infer_slice_padded, _slice_padded, "start", "stride", "shape"),
-        _row("window", "view", 1, _infer_window, _window, *_ALONG, axes=WINDOW),
-        _row(
-            "select_windows",
-            "window",
-            None,
-            _infer_select_windows,
-            _select_windows,
-            *_WINDOWS,
-            axes=_OVER_WINDOWS,
-        ),
-        _row(
-            "window_scatter",
-            "window",
-            None,
-            _infer_window_scatter,
-            _window_scatter,
-            *_WINDOWS,
-            axes=_OVER_WINDOWS,
-        ),
-        _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
-        _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
-        _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),
-        _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
-    ),
-    {"starts": DIMS, "steps": DIMS, "dilations": INTS, "first": DIM, "symbol": TEXT},
+ROWS = (
+    _row("place", "assemble", 2, _infer_place, _place, "starts", "steps", axes=_PLACE),
+    _row("slice_padded", "view", 1, _infer_slice_padded, _slice_padded, "start", "stride", "shape"),
+    _row("window", "view", 1, _infer_window, _window, *_ALONG, axes=WINDOW),
+    _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS, axes=_OVER_WINDOWS),
+    _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS, axes=_OVER_WINDOWS),
+    _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
+    _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
+    _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),
+    _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
 )

@@ -31,7 +31,7 @@ from hlo_disc.targets.gpu import vendor as gpu
 from hlo_disc.targets.gpu.cuda import NVIDIA
 from hlo_disc.targets.gpu.rocm import AMD
 from hlo_disc.targets.gpu.vendor import Vendor
-from hlo_disc.targets.target import Dump
+from hlo_disc.targets.target import Dump, Store
 from hlo_disc.targets.translate.module import canonicalize, translate
 
 _HERE = Path(__file__).parent
@@ -251,7 +251,9 @@ class EmulatedGenerator:
         return False
 
     @contextmanager
-    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[EmulatedCompilation]:
+    def begin(
+        self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
+    ) -> Iterator[EmulatedCompilation]:
         yield EmulatedCompilation(self, dump)
 
 
@@ -263,7 +265,7 @@ class EmulatedCompilation:
     dump: Dump | None
     text: str = ""
 
-    def add(self, module: ir.Module) -> None:
+    def add(self, module: ir.Module, prefix: str = "") -> None:
         canonicalize([module])
         self.text = translate([module], self.generator.vendor.machine)
         if self.dump:
@@ -293,7 +295,9 @@ class PtxGenerator(EmulatedGenerator):
     """Of a target that runs what LLVM's back end makes of the kernels: see `ptx.py`."""
 
     @contextmanager
-    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[EmulatedCompilation]:
+    def begin(
+        self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
+    ) -> Iterator[EmulatedCompilation]:
         yield PtxCompilation(self, dump)
 
 

@@ -93,7 +93,7 @@ def test_dumps_have_all_modules_in_their_order(tmp_path):
     one, four = dumped(1), dumped(4)
     assert one == four
     (assembly,) = (text for name, text in one.items() if name.endswith(".asm"))
-    assert assembly.count("\t.text\n") > 2 and "main:" in assembly
+    assert assembly.count("\t.file\t") > 2 and "main:" in assembly
 
 
 def test_who_is_interrupted_leaves_no_thread(monkeypatch):

@@ -8,6 +8,7 @@ import platform
 import llvmlite.binding as llvm
 
 from benchmarks.peers.report.results import Machine
+from hlo_disc import ral
 from hlo_disc.profile import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
@@ -18,7 +19,7 @@ def machine() -> Machine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cpu": str(limits.describe()["cpu"]),
-        "cores": limits.cores(),
+        "cores": ral.usable_cores(),
         "memory_gib": round(memory, 1),
         "system": platform.platform(),
         "features": [name for name in FEATURES if features.get(name)],

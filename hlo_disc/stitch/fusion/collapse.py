@@ -281,6 +281,9 @@ def _counts_ones(op: Op, relation: Relation) -> bool:
     """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
     if any(op.results[0].shape[axis] == ONE for axis in relation.apart):
         return True
+    alike = [op.results, *(link.values for link in relation.links)]
+    if any(len({tuple(n == ONE for n in value.shape) for value in values}) > 1 for values in alike):
+        return True
     for link in relation.links:
         for a, entry in enumerate(link.entries):
             one = link.values[0].shape[a] == ONE

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PassManager",
     "arith",
+    "attribute",
     "bytecode",
     "chlo",
     "context",
@@ -41,6 +42,7 @@ __all__ = [
     "run_passes",
     "scf",
     "stablehlo",
+    "type_",
     "vector",
 ]
 
@@ -93,6 +95,18 @@ def context() -> ir.Context:
     """The process-wide context, with every dialect loaded and StableHLO's passes registered. Any thread may call it."""
     with _lock:
         return _make_context()
+
+
+@functools.cache
+def type_(text: str) -> ir.Type:
+    """A type of our context, parsed once a process: each kernel's builder wants some twenty."""
+    return ir.Type.parse(text, context())
+
+
+@functools.cache
+def attribute(text: str) -> ir.Attribute:
+    """An attribute of our context, parsed once a process."""
+    return ir.Attribute.parse(text, context())
 
 
 def location(text: str = "") -> ir.Location:

@@ -40,6 +40,11 @@ _PREDICATES = {"==": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
 _FLOAT_PREDICATES = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13, "uno": 14}
 
 
+@functools.cache
+def _float_types() -> dict[np.dtype, ir.Type]:
+    return {dtype: mlir.type_(element_type(dtype)) for dtype in FLOATS}
+
+
 class Builder:
     """Builds the function of `module` that is open: values, arithmetic, memory, control flow.
 
@@ -52,14 +57,14 @@ class Builder:
         self.simd = SimdLanes(self)
         self.lanes: Lanes = self.simd
         self.index_type = ir.IndexType.get()
-        self.pointer = ir.Type.parse("!llvm.ptr")
+        self.pointer = mlir.type_("!llvm.ptr")
         self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
-        self._float_types = {dtype: ir.Type.parse(element_type(dtype)) for dtype in FLOATS}
+        self._float_types = _float_types()
         self._floats = {*self._float_types.values()}
         self._f32, self.f64 = ir.F32Type.get(), ir.F64Type.get()
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
-        self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
-        self.fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+        self.no_signed_zeros = mlir.attribute("#arith.fastmath<nsz>")
+        self.fast_space = mlir.attribute("#gpu.address_space<workgroup>")
         self._unknown = ir.Location.unknown()
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple[Hashable, ...], Val] = {}

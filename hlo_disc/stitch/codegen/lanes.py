@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from hlo_disc import mlir
 from hlo_disc.kernel_ops import Compress
 from hlo_disc.mlir import arith, ir, memref, vector
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -128,7 +129,7 @@ class SimdLanes(Lanes):
     def __init__(self, b: Builder):
         super().__init__(b)
         self._types: dict[tuple[int, ir.Type], ir.Type] = {}
-        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
+        self._reassoc = mlir.attribute("#arith.fastmath<reassoc,nsz>")
 
     def type(self, lanes: int, element: ir.Type) -> ir.Type:
         key = (lanes, element)

@@ -67,7 +67,7 @@ def test_symbols_that_an_object_defines_are_renamed():
     """Others are those of other objects, and keep their names."""
     first, second = objects((1, 2, "get2", "1"), (30, 40, "get1", "2"))
     code = ral.Code(
-        joined([Part(first, {"sum": "total", "get": "get"}), Part(second, {"su": "SU", "own": "mine"})]), {}
+        joined([Part(first, {"sum": "total", "get2": "other"}), Part(second, {"su": "SU", "own": "mine"})]), {}
     )
     assert [call(code, name, 0) for name in ("total1", "SUm2")] == [61, 32]
     assert {"own", "mine", "get1", "get2"} <= set(code.functions())

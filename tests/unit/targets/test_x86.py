@@ -262,6 +262,10 @@ def test_equal_kernels_have_the_names_of_both():
             code = x86.link(compilation.finish(), kernels.SYMBOLS)
         assert {"kernels.a_k__blocks", "kernels.b_k__blocks"} <= set(code.functions())
     assert len(kept) == 1
+    with x86.generator("avx2").begin(store=types.SimpleNamespace(find=kept.get, keep=kept.__setitem__)) as compilation:
+        compilation.add(kernels.parse(alone), "a_")
+        compilation.finish()
+    assert len(kept) == 2, "code for another machine is other code"
 
 
 def _divided(whole: str) -> tuple[str, str]:

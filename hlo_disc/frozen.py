@@ -46,7 +46,7 @@ def frozen(cls: C | None = None, *, eq: bool = True, kw_only: bool = False) -> C
 def _comparing(cls: type) -> dict[str, Callable[..., object]]:
     """Return the methods that compare all fields, and hash them."""
     names = [each.name for each in fields(cls)]
-    # Of one name it gives no tuple.
+    # attrgetter returns a tuple only for two names or more.
     values = attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
 
     def __eq__(self: object, other: object) -> bool:

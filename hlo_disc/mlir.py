@@ -146,7 +146,10 @@ def bytecode(module: ir.Module) -> bytes:
 
 
 def identity(module: ir.Module) -> bytes:
-    """All that a module is but for its locations; in all processes the same, whether or not it verifies."""
+    """The text of a module without its locations. Equal modules have equal texts in all processes.
+
+    The module need not verify.
+    """
     return module.operation.get_asm(binary=True, print_generic_op_form=True, assume_verified=True)
 
 

@@ -27,13 +27,14 @@ from hlo_disc.explain.text import launches_text, plan_text
 from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
+from hlo_disc.targets.target import is_linked
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.fusion.scope import Plan
     from hlo_disc.stitch.hostflow.flow import HostCode
     from hlo_disc.stitch.hostflow.placement import Placement
     from hlo_disc.stitch.scheduling import Scheduled
-    from hlo_disc.targets.target import Compilation, Generator
+    from hlo_disc.targets.target import Compilation, Generator, LinkedCompilation, LinkedGenerator, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,21 +195,35 @@ def _memory(c: Formed) -> Placed:
 
 
 def _kernels(c: Placed) -> Built:
+    g, dump = c.generator, c.listing.__setitem__ if c.options.dump else None
+    if not is_linked(g):
+        return _batches(c, c.open.enter_context(g.begin(dump, c.options.threads)))
+    store = c.open.enter_context(kernels.opened(c.options))
+    return _linked(c, g, c.open.enter_context(g.begin(dump, c.options.threads, store)), store)
+
+
+def _linked(c: Placed, generator: LinkedGenerator, compilation: LinkedCompilation, store: Store | None) -> Built:
+    from hlo_disc.cache.reuse import Kernels
+
+    dumped = bool(c.options.dump)  # then all are built, to be read
+    added = Kernels(c.scheduled, generator, compilation, None if dumped else store, c.options.excess_precision)
+    for name in c.scheduled.kernels:
+        added.add(name)
+    texts = tuple(map(str, added.modules)) if dumped else ()
+    return Built(**vars(c), compilation=compilation, kernels=texts, decisive=(), wide=())
+
+
+def _batches(c: Placed, compilation: Compilation) -> Built:
     from hlo_disc import mlir
     from hlo_disc.stitch.hostflow.index_width import decisive
-    from hlo_disc.stitch.scheduling import build_kernels, build_linked_kernels, narrow
+    from hlo_disc.stitch.scheduling import build_kernels, narrow
 
     limit = c.generator.device.narrow
     sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
-    g, dump = c.generator, c.listing.__setitem__ if c.options.dump else None
-    store = c.open.enter_context(kernels.opened(c.options)) if g.linked else None
-    compilation = c.open.enter_context(g.begin(dump, c.options.threads, store))
-    excess = c.options.excess_precision
-    built = build_linked_kernels(c.scheduled, excess) if g.linked else build_kernels(c.scheduled, g.batch, excess)
     texts: list[str] = []
     wide: list[bytes] = []
     narrowed = False
-    for module, prefix, largest in built:
+    for module, largest in build_kernels(c.scheduled, c.generator.batch, c.options.excess_precision):
         if c.options.dump:
             texts.append(str(module))
         if sizes:
@@ -216,7 +231,7 @@ def _kernels(c: Placed) -> Built:
         if sizes is not None and largest < limit:
             narrowed = True
             narrow(module, limit)
-        compilation.add(module, prefix)
+        compilation.add(module)
     needed = sizes if narrowed and sizes else ()
     kept = tuple(wide) if needed else ()
     return Built(**vars(c), compilation=compilation, kernels=tuple(texts), decisive=needed, wide=kept)

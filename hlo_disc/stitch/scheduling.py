@@ -5,22 +5,24 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.frozen import frozen
 from hlo_disc.kernel_ops import NARROW
 from hlo_disc.mlir import ir
-from hlo_disc.stitch.codegen.module import ModuleBuilder
+from hlo_disc.stitch.codegen.module import Linked, LinkedFunctions, ModuleBuilder
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.origin import Origin
 from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.variant import Choice, Packing, Variant, decided
 
@@ -66,11 +68,15 @@ class Pack:
 
 @frozen
 class Scheduled:
-    """steps: of the groups that the host flow launches, in order. kernels: what to build, by name, in order."""
+    """steps: of the groups that the host flow launches, in order. kernels: what to build, by name, in order. origins:
+    of all kernels. facts: what choosing forms has asked, and building them asks.
+    """
 
     steps: dict[Group, Step]
     packs: tuple[Pack, ...]
     kernels: dict[str, Variant | Packing]
+    origins: dict[str, Origin]
+    facts: AskedFacts
 
     def workspace(self, group: Group) -> Sequence[Value]:
         """Memory that a group needs while it runs, if it is launched."""
@@ -82,13 +88,16 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
     static = _static(graph, plan) if device.host_memory else lambda value: False
     names: dict[tuple[Hashable, ...], str] = {}
     kernels: dict[str, Variant | Packing] = {}
+    origins: dict[str, Origin] = {}
+    facts = AskedFacts(graph.facts)
 
-    def kernel(item: Variant | Packing) -> str:
+    def kernel(item: Variant | Packing, symbols: tuple[str, ...], answers: Answers) -> str:
         """The kernel of a variant or packing; equal ones have one."""
-        name = f"k{len(names)}_{item.name}"
-        known = names.setdefault(item.key(), name)  # keys are large: each is hashed once
+        name, key = f"k{len(names)}_{item.name}", item.key()
+        known = names.setdefault(key, name)  # keys are large: each is hashed once
         if known is name:
             kernels[name] = item
+            origins[name] = Origin(item.name, key, symbols, answers)
         return known
 
     steps: dict[Group, Step] = {}
@@ -103,16 +112,19 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
         if same:
             step = same.for_group(group)
         else:
-            small = collapse(group, graph.facts) if group.schedule.collapses else group
-            choices = _fitting(small, choose(small, graph.facts, device, static), graph.facts, device)
-            step = Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
+            with facts.noting() as answers:
+                small = collapse(group, facts) if group.schedule.collapses else group
+                forms = choose(small, facts, device, static)
+            choices, symbols = _fitting(small, forms, graph.facts, device), small.symbols
+            named = tuple(kernel(c.variant, symbols, answers) for c in choices)
+            step = Step(group, tuple(choices), named, symbols)
             if not step.workspace:  # that is memory of this step alone
                 alike[key] = step
         for packing in (c.packing for c in step.choices if c.packing):
             if packing not in packs:
-                packs[packing] = Pack(packing, kernel(packing))
+                packs[packing] = Pack(packing, kernel(packing, (), {}))
         steps[group] = step
-    return Scheduled(steps, tuple(packs.values()), kernels)
+    return Scheduled(steps, tuple(packs.values()), kernels, origins, facts)
 
 
 def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device: Device) -> list[Choice]:
@@ -125,20 +137,22 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
     return kept
 
 
-class Kernels(NamedTuple):
-    """A module of kernels, or of a device function.
-
-    prefix: what the program's names of its kernels begin with, and the module's do not. largest: the largest index
-    among its constants.
+class LinkedKernel(NamedTuple):
+    """A module of a kernel. calls: the device functions that it needs. types: of its functions, by name; none if the
+    form is host code alone. answers: to what building it has asked.
     """
 
     module: ir.Module
-    prefix: str
-    largest: int
+    calls: Mapping[str, Linked]
+    types: Mapping[str, str]
+    answers: Answers
 
 
-def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[Kernels]:
-    """Modules of so many kernels, or of all with 0, each with all device functions that its kernels call."""
+def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[tuple[ir.Module, int]]:
+    """Modules of so many kernels, or of all with 0, each with all device functions that its kernels call.
+
+    With each the largest index among its constants.
+    """
     kernels = list(scheduled.kernels.items())
     count = batch or max(len(kernels), 1)
     for first in range(0, max(len(kernels), 1), count):
@@ -148,22 +162,18 @@ def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> I
                 item.build(builder.builder, name)
         finally:
             module = builder.close()
-        yield Kernels(module, "", builder.largest_index)
+        yield module, builder.largest_index
 
 
-def build_linked_kernels(scheduled: Scheduled, excess_precision: bool) -> Iterator[Kernels]:
-    """A module for each kernel and each device function. They call each other, and say nothing of the program."""
-    functions: dict[tuple[Hashable, ...], str] = {}
-    for name, item in scheduled.kernels.items():
-        builder = ModuleBuilder(excess_precision, functions)
+def build_linked_kernel(item: Variant | Packing, functions: LinkedFunctions, excess_precision: bool) -> LinkedKernel:
+    """A kernel in a module that says nothing of its program, and the device functions that it calls."""
+    builder = ModuleBuilder(excess_precision, functions)
+    with functions.facts.noting() as answers:
         try:
             item.build(builder.builder, item.name)
         finally:
             module = builder.close()
-        for linked in builder.linked:
-            yield Kernels(linked, "", builder.largest_index)
-        if builder.has_kernels:  # some forms are host code alone
-            yield Kernels(module, name.removesuffix(item.name), builder.largest_index)
+    return LinkedKernel(module, builder.calls, builder.kernel_types(), answers)
 
 
 def narrow(kernels: ir.Module, limit: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
@@ -17,12 +17,8 @@ Dump = Callable[[str, str], None]
 class Compilation(Protocol):
     """Code generation of one program. It gets modules as soon as they are built, and may change them."""
 
-    def add(self, module: ir.Module, prefix: str = "") -> None:
-        """Kernels. Their code may be made while the caller builds others.
-
-        prefix: the text that host functions put before the kernels' names; for linked modules only.
-        Raises CompileError, UnsupportedOpError.
-        """
+    def add(self, module: ir.Module) -> object:
+        """Kernels. Their code may be made while the caller builds others. Raises CompileError, UnsupportedOpError."""
         ...
 
     def finish(self, *host: ir.Module) -> bytes:
@@ -31,6 +27,27 @@ class Compilation(Protocol):
         If a driver launches kernels, the object code has the data that the driver loads as `abi.MODULES`. Without host
         functions it has nothing else.
         Raises CompileError.
+        """
+        ...
+
+
+class LinkedCompilation(Compilation, Protocol):
+    """Code generation of a program whose kernels and device functions are modules of their own, which call each other.
+
+    Such modules say nothing of their program.
+    """
+
+    def add(self, module: ir.Module, prefix: str = "") -> str:
+        """As of any compilation. prefix: what host functions put before the kernels' names.
+
+        Returns the name of its code in the store, if there is one.
+        """
+        ...
+
+    def take(self, codes: Sequence[str], prefix: str, types: Mapping[str, str]) -> bool:
+        """Take code from the store, if it has all of it.
+
+        codes: the names of the code of functions, and of the kernel that calls them. types: of the kernel's functions.
         """
         ...
 
@@ -67,7 +84,7 @@ class Generator(Protocol):
 
     @property
     def linked(self) -> bool:
-        """Whether each kernel has a module, and each device function, which call each other."""
+        """Whether it is a `LinkedGenerator`."""
         ...
 
     def begin(
@@ -79,6 +96,26 @@ class Generator(Protocol):
         If the context is left before it is finished, nothing of it stays.
         """
         ...
+
+
+class LinkedGenerator(Generator, Protocol):
+    """A target for which each kernel and each device function is a module of its own."""
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of the machine that code is made for."""
+        ...
+
+    def begin(
+        self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
+    ) -> AbstractContextManager[LinkedCompilation]:
+        """As of any generator."""
+        ...
+
+
+def is_linked(generator: Generator) -> TypeGuard[LinkedGenerator]:
+    """Whether a generator is one of these."""
+    return generator.linked
 
 
 class HostGenerator(Generator, Protocol):

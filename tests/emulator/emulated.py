@@ -265,7 +265,7 @@ class EmulatedCompilation:
     dump: Dump | None
     text: str = ""
 
-    def add(self, module: ir.Module, prefix: str = "") -> None:
+    def add(self, module: ir.Module) -> None:
         canonicalize([module])
         self.text = translate([module], self.generator.vendor.machine)
         if self.dump:

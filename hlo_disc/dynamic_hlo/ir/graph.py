@@ -93,6 +93,8 @@ def attribute_key(attr: object) -> Hashable:
         return attr.key
     if type(attr) is tuple:
         return tuple(map(attribute_key, attr))
+    if type(attr) is Dim:  # its symbols may have other names in another program
+        return attr
     return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if type(attr) is np.ndarray else str(attr)
 
 

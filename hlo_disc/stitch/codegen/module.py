@@ -10,10 +10,12 @@ import functools
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_disc import mlir
 from hlo_disc.device import Team
+from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.kernel_ops import CALLS_ONLY, KERNELS, LINKED, OFTEN, REGISTERS
 from hlo_disc.mlir import func, gpu, ir, memref
@@ -22,17 +24,38 @@ from hlo_disc.stitch.codegen.threads import ThreadLanes
 from hlo_disc.stitch.codegen.values.val import Val
 
 
+@dataclass(frozen=True)
+class Linked:
+    """A device function in a module of its own.
+
+    calls: the functions that it calls, and those that they call. answers: to what building it has asked.
+    """
+
+    name: str
+    module: ir.Module
+    calls: dict[str, Linked]
+    answers: Answers
+
+
+@dataclass(frozen=True)
+class LinkedFunctions:
+    """The device functions that a program has in modules of their own, by their keys. facts: what building them asks."""
+
+    facts: AskedFacts
+    known: dict[tuple[Hashable, ...], Linked] = field(default_factory=dict)
+
+
 class ModuleBuilder:
     """Builds a module of kernels, or one of host functions. `builder` builds the function that is open.
 
     library: the calls of library functions and their numbers. largest_index: of the constants, without signs.
-    excess_precision: see `Options`. program: the device functions that a program has in modules of their own, by their
-    keys, to which this one adds; None where a module has all that it calls. linked: the modules that were added.
+    excess_precision: see `Options`. program: where device functions are that have modules of their own; None where a
+    module has all that it calls. calls: those that the module calls, and those that they call, each behind its own.
     """
 
-    def __init__(self, excess_precision: bool = False, program: dict[tuple[Hashable, ...], str] | None = None) -> None:
+    def __init__(self, excess_precision: bool = False, program: LinkedFunctions | None = None) -> None:
         self.excess_precision = excess_precision
-        self.linked: list[ir.Module] = []
+        self.calls: dict[str, Linked] = {}
         self._program = program
         self._context = mlir.context()
         self._context.__enter__()
@@ -56,10 +79,10 @@ class ModuleBuilder:
 
     # Kernels and device functions.
 
-    @property
-    def has_kernels(self) -> bool:
-        """Whether there is anything in the module of kernels."""
-        return len(self._kernels.operations) > 0
+    def kernel_types(self) -> dict[str, str]:
+        """The kernels' types, by their names."""
+        kernels = (view.operation for view in self._kernels.operations if view.operation.name == "gpu.func")
+        return {op.attributes["sym_name"].value: str(op.attributes["function_type"]) for op in kernels}
 
     @contextmanager
     def kernel(
@@ -113,29 +136,34 @@ class ModuleBuilder:
             name = f"{name}{len(self._shared)}"
             self._define(self._device_function(name, args), body)
         else:
-            if key not in self._program:
-                self._program[key] = self._in_module_of_its_own(name, args, body)
-            name = self._program[key]
+            linked = self._program.known.get(key)
+            if linked is None:
+                with self._program.facts.noting() as answers:
+                    made = self._in_module_of_its_own(name, args, body)
+                linked = self._program.known[key] = Linked(*made, answers)
+            name = linked.name
+            self.calls |= {**linked.calls, name: linked}
+            self._program.facts.note(linked.answers)
             LINKED.set(self._device_function(name, args), True)
         self._shared[key] = functools.partial(self.builder.call, name)
         return self._shared[key]
 
-    def _in_module_of_its_own(self, name: str, args: Sequence[ir.Type], body: Callable[..., None]) -> str:
-        """Add a module with a device function; returns the function's name."""
-        outer, self._shared = (self._kernels, self._shared), {}
+    def _in_module_of_its_own(
+        self, name: str, args: Sequence[ir.Type], body: Callable[..., None]
+    ) -> tuple[str, ir.Module, dict[str, Linked]]:
+        """Build a module with a device function. Returns the function's name, the module, and what it calls."""
+        outer, self._shared, self.calls = (self._kernels, self._shared, self.calls), {}, {}
         module, self._kernels = _empty_module()
         try:
             op = self._device_function(name, args)
             LINKED.set(op, True)
             self._define(op, body)
         finally:
-            self._kernels, self._shared = outer
+            calls = self.calls
+            self._kernels, self._shared, self.calls = outer
         name = f"{name}_{hashlib.sha256(mlir.identity(module)).hexdigest()[:16]}"
         op.attributes["sym_name"] = ir.StringAttr.get(name)
-        assert self._program is not None
-        if name not in self._program.values():  # two keys may have one content
-            self.linked.append(module)
-        return name
+        return name, module, calls
 
     def _device_function(self, name: str, args: Sequence[ir.Type]) -> func.FuncOp:
         with ir.InsertionPoint(self._kernels):

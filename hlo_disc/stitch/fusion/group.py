@@ -90,7 +90,7 @@ class Group:
         if self.schedule.may_fail:  # it names its line when it fails
             rows.append(tuple(op.loc for op in self.ops))
         if self.place:
-            starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
+            starts = tuple(numbers[x] if isinstance(x, Value) else (x,) for x in self.place.starts)
             rows.append((self.place.shape, starts, self.place.strides, self.place.axes))
         return tuple(rows)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
@@ -129,8 +129,9 @@ class _Module:
 class NativeCompilation:
     """Implements `hlo_disc.targets.target.Compilation`; host functions may be in modules of kernels, too.
 
-    modules: all so far. found: code from the store. waiting: modules of the next batch. batches: those that the workers
-    have, in the order of their results.
+    modules: all so far. found: code from the store. types: of kernels among it. functions: the keys of what is there
+    with no prefix. waiting: modules of the next batch. batches: those that the workers have, in the order of their
+    results.
     """
 
     generator: NativeGenerator
@@ -139,28 +140,52 @@ class NativeCompilation:
     store: Store | None
     modules: list[_Module] = field(default_factory=list)
     found: list[Part] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)
     waiting: list[_Module] = field(default_factory=list)
     batches: list[list[_Module]] = field(default_factory=list)
 
-    def add(self, module: ir.Module, prefix: str = "") -> None:
+    def add(self, module: ir.Module, prefix: str = "") -> str:
         """Kernels, whose code the store has, or threads make, a batch at a time."""
         key = self._key(module) if self.store else b""
         unit = Unit(key.hex()[:_DIGITS] or str(len(self.modules)), prefix)
         added = _Module(module, unit, key)
+        if key and not prefix:
+            if key.hex() in self.functions:
+                return key.hex()
+            self.functions.add(key.hex())
         self.modules.append(added)
         if self.store and (code := self.store.find(key)) is not None:
             self.found.append(Part(code, added.renamed))
-            return
+            return key.hex()
         if len(self.waiting) == _BATCH or any(added.unit.section == x.unit.section for x in self.waiting):
             self._begin()
         self.waiting.append(added)
+        return key.hex()
+
+    def take(self, codes: Sequence[str], prefix: str, types: Mapping[str, str]) -> bool:
+        """Code of modules that need not be built. Functions that are there are not taken twice."""
+        assert self.store
+        *functions, kernel = codes
+        needed = [(key, "") for key in functions if key not in self.functions]
+        found = []
+        for key, own in [*needed, (kernel, prefix)]:
+            code = self.store.find(bytes.fromhex(key))
+            if code is None:
+                return False
+            unit = Unit(key[:_DIGITS], own)
+            found.append(Part(code, {unit.symbols: unit.linked}))
+        self.found.extend(found)
+        self.functions.update(functions)
+        self.types.update({prefix + name: type_ for name, type_ in types.items()})
+        return True
 
     def finish(self, *host: ir.Module) -> bytes:
         """A position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
-        check_launched([*(x.module for x in self.modules), *host], [x.unit.prefix for x in self.modules])
+        check_launched([*(x.module for x in self.modules), *host], [x.unit.prefix for x in self.modules], self.types)
         if self.batches and self.waiting:
             self._begin()
         last = list(self.waiting)  # a program of few kernels is one module of LLVM's: it has nothing to divide

@@ -129,7 +129,7 @@ class GpuCompilation:
     assemblers: Workers[Module]
     listing: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, module: ir.Module, prefix: str = "") -> None:
+    def add(self, module: ir.Module) -> None:
         """Kernels, whose code is made by threads."""
         g = self.generator
         canonicalize([module])

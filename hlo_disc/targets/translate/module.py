@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hlo_disc import mlir
@@ -142,10 +143,12 @@ def section_name(name: str) -> str:
     return f".text.{name}"
 
 
-def check_launched(modules: Sequence[ir.Module], prefixes: Sequence[str] = ()) -> None:
+def check_launched(
+    modules: Sequence[ir.Module], prefixes: Sequence[str] = (), others: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Raise CompileError for a kernel that no module has, or not with the arguments that its declaration says.
 
-    prefixes: what declarations put before the names of the first modules' kernels.
+    prefixes: what declarations put before the names of the first modules' kernels. others: the types of further ones.
     """
     inner = [
         (prefix, view.operation)
@@ -154,9 +157,10 @@ def check_launched(modules: Sequence[ir.Module], prefixes: Sequence[str] = ()) -
         if op.operation.name == "gpu.module"
         for view in op.operation.regions[0].blocks[0].operations
     ]
-    types = {p + functions.name_of(op): op.attributes["function_type"] for p, op in inner if op.name == "gpu.func"}
+    own = {p + functions.name_of(op): str(op.attributes["function_type"]) for p, op in inner if op.name == "gpu.func"}
+    types = {**others, **own}
     for op in (op for _, op in inner if _is_declared_kernel(op)):
-        name, declared = functions.name_of(op), op.attributes["function_type"]
+        name, declared = functions.name_of(op), str(op.attributes["function_type"])
         if name not in types:
             raise CompileError(f"the kernel @{name} is declared as {declared}, but no module has it")
         if types[name] != declared:

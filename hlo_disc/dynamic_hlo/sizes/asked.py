@@ -1,0 +1,72 @@
+"""Facts that note what they are asked, so that it is known which of them something was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+# A question: the name of a method of `ShapeFacts`, and its arguments.
+Question = tuple[str, tuple[object, ...]]
+# Questions with their answers, in the order in which they were asked first.
+Answers = dict[Question, object]
+
+
+class AskedFacts(ShapeFacts):
+    """The facts of a graph, for those who only ask. Facts cannot be added."""
+
+    def __init__(self, facts: ShapeFacts) -> None:
+        self._facts = facts
+        self._answers: Answers = {}
+
+    @contextmanager
+    def noting(self) -> Iterator[Answers]:
+        """Note what is asked inside, and not what is asked in a context of this kind inside it."""
+        outer, self._answers = self._answers, {}
+        try:
+            yield self._answers
+        finally:
+            self._answers = outer
+
+    def note(self, answers: Answers) -> None:
+        """Note what was asked elsewhere."""
+        self._answers.update(answers)
+
+    def equal(self, a: int | Dim, b: int | Dim) -> Truth:
+        answer = self._answers["equal", (a, b)] = self._facts.equal(a, b)
+        return answer
+
+    def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
+        a, b = tuple(a), tuple(b)
+        answer = self._answers["same_size", (a, b)] = self._facts.same_size(a, b)
+        return answer
+
+    def at_most(self, a: int | Dim, b: int | Dim) -> Truth:
+        answer = self._answers["at_most", (a, b)] = self._facts.at_most(a, b)
+        return answer
+
+    def less(self, a: int | Dim, b: int | Dim) -> Truth:
+        answer = self._answers["less", (a, b)] = self._facts.less(a, b)
+        return answer
+
+    def holds(self, a: int | Dim, relation: str, b: int | Dim) -> Truth:
+        answer = self._answers["holds", (a, relation, b)] = self._facts.holds(a, relation, b)
+        return answer
+
+    def divisible(self, d: int | Dim, k: int) -> Truth:
+        answer = self._answers["divisible", (d, k)] = self._facts.divisible(d, k)
+        return answer
+
+    def bounds(self, d: int | Dim) -> tuple[int | None, int | None]:
+        answer = self._answers["bounds", (d,)] = self._facts.bounds(d)
+        return answer
+
+    def canonical(self, d: int | Dim) -> Dim:
+        answer = self._answers["canonical", (d,)] = self._facts.canonical(d)
+        return answer
+
+    def likely(self, d: int | Dim) -> int:
+        answer = self._answers["likely", (d,)] = self._facts.likely(d)
+        return answer

@@ -1,0 +1,120 @@
+"""What decides the code of a kernel, before it is built: so that code which is there already is found without building.
+
+Three things decide it beside the machine: the key of its form (`Variant.key`), what choosing the form has asked the
+facts, and what building it asks them. The first two are known before, and are the kernel's identity. The questions of
+the third kind are kept with the code. Another program asks its own facts; only equal answers let it have the code.
+
+Symbols have other names in other programs. Here they are numbered in the order in which kernels take them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.sizes.asked import Answers
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+
+class _Unknown(Exception):
+    """Something that another process may not have, or that nobody thought of here."""
+
+
+class Origin(NamedTuple):
+    """Where a kernel comes from.
+
+    name: of its form. key: of its form, see `Variant.key`. symbols: of its group, sorted. answers: to what choosing the
+    form has asked.
+    """
+
+    name: str
+    key: tuple[Hashable, ...]
+    symbols: tuple[str, ...]
+    answers: Answers
+
+    def identity(self) -> str | None:
+        """Equal, in all processes, for forms that have one kernel if building it gets equal answers.
+
+        None for a form that is made of something that cannot be written.
+        """
+        try:
+            return _texts(self.symbols)((self.name, self.key, tuple(self.answers.items())))
+        except _Unknown:
+            return None
+
+
+class Kept(NamedTuple):
+    """What is kept of a kernel.
+
+    codes: the keys of its code, and of the code of functions that it calls. types: of its functions, by their names.
+    """
+
+    codes: tuple[str, ...]
+    types: Mapping[str, str]
+
+
+def written(kept: Kept, answers: Answers, symbols: tuple[str, ...]) -> bytes:
+    """Return what `read` reads. answers: to what building the kernel has asked. symbols: of its group."""
+    text = _texts(symbols)
+    asked = [(method, _plain(args, text), text(answer)) for (method, args), answer in answers.items()]
+    return json.dumps((asked, kept.codes, dict(kept.types))).encode()
+
+
+def read(content: bytes, symbols: tuple[str, ...], facts: ShapeFacts) -> Kept | None:
+    """Return what was kept, if the facts give the answers that it was made of. symbols: of the group that wants it."""
+    asked, codes, types = json.loads(content)
+    text, own = _texts(symbols), {number: name for name, number in _numbers(symbols).items()}
+    for method, args, answer in asked:
+        if text(getattr(facts, method)(*_value(args, own))) != answer:
+            return None
+    return Kept(tuple(codes), types)
+
+
+def _numbers(symbols: tuple[str, ...]) -> dict[str, str]:
+    """The names of symbols in all programs; no program's own begin so."""
+    return {name: f"%{number}" for number, name in enumerate(symbols)}
+
+
+def _texts(symbols: tuple[str, ...]) -> Callable[[object], str]:
+    """A function from parts of keys, and answers, to texts that are equal for equal ones. It raises _Unknown."""
+    numbers = _numbers(symbols)
+    known: dict[Dim | np.dtype, str] = {}
+
+    def text(x: object) -> str:
+        kind = type(x)
+        if kind is tuple:
+            return f"({','.join(map(text, x))})"
+        if kind is str or kind is int or kind is bool or x is None:
+            return repr(x)
+        if kind is Dim or isinstance(x, np.dtype):
+            found = known.get(x)
+            if found is None:
+                found = known[x] = f"<{x.substitute(numbers) if kind is Dim else x.name}>"
+            return found
+        if isinstance(x, Truth):
+            return x.name
+        if isinstance(x, tuple):
+            return f"{kind.__qualname__}{text(tuple(x))}"
+        if is_dataclass(x):
+            return f"{kind.__qualname__}{text(tuple(getattr(x, each.name) for each in fields(x)))}"
+        raise _Unknown
+
+    return text
+
+
+def _plain(x: Any, text: Callable[[object], str]) -> Any:
+    """A question's arguments for JSON."""
+    if isinstance(x, tuple):
+        return [_plain(each, text) for each in x]
+    return {"size": text(x)[1:-1]} if isinstance(x, Dim) else x
+
+
+def _value(x: Any, own: Mapping[str, str]) -> Any:
+    if isinstance(x, list):
+        return tuple(_value(each, own) for each in x)
+    return Dim.parse(x["size"]).substitute(own) if isinstance(x, dict) else x

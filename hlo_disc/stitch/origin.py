@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def read(content: bytes, symbols: tuple[str, ...], facts: ShapeFacts) -> Kept | 
     asked, codes, types = json.loads(content)
     text, own = _texts(symbols), {number: name for name, number in _numbers(symbols).items()}
     for method, args, answer in asked:
-        if text(getattr(facts, method)(*_value(args, own))) != answer:
+        if text(getattr(facts, method)(*(_value(each, own) for each in args))) != answer:
             return None
     return Kept(tuple(codes), types)
 
@@ -86,35 +86,33 @@ def _texts(symbols: tuple[str, ...]) -> Callable[[object], str]:
     known: dict[Dim | np.dtype, str] = {}
 
     def text(x: object) -> str:
-        kind = type(x)
-        if kind is tuple:
-            return f"({','.join(map(text, x))})"
-        if kind is str or kind is int or kind is bool or x is None:
+        if isinstance(x, tuple):
+            return f"{'' if type(x) is tuple else type(x).__qualname__}({','.join(map(text, x))})"
+        if x is None or isinstance(x, (str, int)):
             return repr(x)
-        if kind is Dim or isinstance(x, np.dtype):
+        if isinstance(x, (Dim, np.dtype)):
             found = known.get(x)
             if found is None:
-                found = known[x] = f"<{x.substitute(numbers) if kind is Dim else x.name}>"
+                found = known[x] = f"<{x.substitute(numbers) if isinstance(x, Dim) else x.name}>"
             return found
         if isinstance(x, Truth):
             return x.name
-        if isinstance(x, tuple):
-            return f"{kind.__qualname__}{text(tuple(x))}"
         if is_dataclass(x):
-            return f"{kind.__qualname__}{text(tuple(getattr(x, each.name) for each in fields(x)))}"
+            return f"{type(x).__qualname__}{text(tuple(getattr(x, each.name) for each in fields(x)))}"
         raise _Unknown
 
     return text
 
 
-def _plain(x: Any, text: Callable[[object], str]) -> Any:
+def _plain(x: object, text: Callable[[object], str]) -> object:
     """A question's arguments for JSON."""
     if isinstance(x, tuple):
         return [_plain(each, text) for each in x]
     return {"size": text(x)[1:-1]} if isinstance(x, Dim) else x
 
 
-def _value(x: Any, own: Mapping[str, str]) -> Any:
+def _value(x: object, own: Mapping[str, str]) -> object:
+    """The argument that `_plain` wrote, for a group whose symbols have other names."""
     if isinstance(x, list):
         return tuple(_value(each, own) for each in x)
     return Dim.parse(x["size"]).substitute(own) if isinstance(x, dict) else x

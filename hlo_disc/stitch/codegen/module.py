@@ -39,7 +39,7 @@ class Linked:
 
 @dataclass(frozen=True)
 class LinkedFunctions:
-    """The device functions that a program has in modules of their own, by their keys. facts: what building them asks."""
+    """The device functions that a program has in modules of their own, by their keys. facts: of the program."""
 
     facts: AskedFacts
     known: dict[tuple[Hashable, ...], Linked] = field(default_factory=dict)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.cache import directory, kernels
+from hlo_disc.cache import directory, kernels, reuse
+from hlo_disc.stitch import origin
 from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.cpu.native_generator import NativeGenerator
 
@@ -66,6 +67,41 @@ def compiled_texts(monkeypatch) -> list[str]:
     return texts
 
 
+@pytest.fixture
+def built(monkeypatch) -> list[str]:
+    """The names of the forms that are built from here on."""
+    names: list[str] = []
+    build = reuse.build_linked_kernel
+
+    def recorded(item, *others):
+        names.append(item.name)
+        return build(item, *others)
+
+    monkeypatch.setattr(reuse, "build_linked_kernel", recorded)
+    return names
+
+
+@pytest.fixture
+def found(monkeypatch) -> list[str]:
+    """The names of kernels that are found from here on. They are built as well, which must give what was found."""
+    names: list[str] = []
+    taken = reuse.Kernels._taken
+
+    def checked(self, record, known, prefix):
+        kept = origin.read(record, known.symbols, self._scheduled.facts) if record else None
+        if kept and taken(self, record, known, prefix):
+            (item,) = (x for name, x in self._scheduled.kernels.items() if self._scheduled.origins[name] is known)
+            made = reuse.build_linked_kernel(item, self._functions, self._excess_precision)
+            modules = [*(x.module for x in made.calls.values()), *([made.module] if made.types else [])]
+            assert kept == origin.Kept(tuple(self._compilation._key(x).hex() for x in modules), made.types)
+            names.append(item.name)
+            return True
+        return False
+
+    monkeypatch.setattr(reuse.Kernels, "_taken", checked)
+    return names
+
+
 def compiled_kernels(texts: list[str]) -> int:
     return sum(line.startswith("define hidden") for text in texts for line in text.splitlines())
 
@@ -87,7 +123,7 @@ def without_programs(place: Path) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_have_the_same_bits(tmp_path, compiled_texts, name, target):
+def test_results_have_the_same_bits(tmp_path, compiled_texts, built, name, target):
     if target.partition(":")[2] not in ("", *x86.levels):
         pytest.skip("this machine lacks the level")
     fn, *arrays = PROGRAMS[name]
@@ -95,10 +131,11 @@ def test_results_have_the_same_bits(tmp_path, compiled_texts, name, target):
         want, _ = run("", fn, *arrays, target=target)
         first, _ = run(tmp_path, fn, *arrays, target=target)
         without_programs(tmp_path)
-        assert compiled_kernels(compiled_texts) > 0
+        assert compiled_kernels(compiled_texts) > 0 and built
         compiled_texts.clear()
+        built.clear()
         again, executable = run(tmp_path, fn, *arrays, target=target)
-    assert "codegen" in executable.program.compile_ms and compiled_kernels(compiled_texts) == 0
+    assert "codegen" in executable.program.compile_ms and compiled_kernels(compiled_texts) == 0 and not built
     for a, b, c in zip(want, first, again, strict=True):
         assert a.tobytes() == b.tobytes() == c.tobytes()
 
@@ -112,13 +149,55 @@ def test_another_program_compiles_what_it_alone_has(tmp_path, compiled_texts):
     np.testing.assert_allclose(got, jax.jit(deeper)(X, W), rtol=1e-5)
 
 
-def test_sizes_have_other_names_in_other_programs(tmp_path, compiled_texts):
-    """Names of arguments and functions, and places in the source, are in no kernel."""
-    for line in ("lambda x: x * 2 + x", "lambda other:\\\n other * 2 + other"):
-        compiled_texts.clear()
-        executable = hlo_disc.compile(eval(line), "f32[n, m]", cache=str(tmp_path))
-        np.testing.assert_array_equal(executable(X), X * 2 + X)
-    assert compiled_kernels(compiled_texts) == 0
+def test_sizes_have_other_names_in_other_programs(tmp_path, compiled_texts, built):
+    """Names of sizes, arguments and functions, and places in the source, are in no kernel."""
+    for line in ("lambda x, y: x * 2 + y", "lambda other, y:\\\n other * 2 + y"):
+        for rows, columns in ("nm", "ab"):
+            built.clear()
+            compiled_texts.clear()
+            spec = f"f32[{rows}, {columns}]"
+            executable = hlo_disc.compile(eval(line), spec, f"f32[{columns}]", cache=str(tmp_path))
+            np.testing.assert_array_equal(executable(X, X[0]), X * 2 + X[0])
+    assert compiled_kernels(compiled_texts) == 0 and len(built) == 0
+
+
+# What may be said of the sizes of two arrays.
+SPECS = {
+    "any": ("[n, k]", "[k, m]"),
+    "other order": ("[z, k]", "[k, a]"),
+    "multiples": ("[n, 8*k]", "[8*k, 8*m]"),
+    "even": ("[2*n, 2*k]", "[2*k, m]"),
+    "square": ("[n, n]", "[n, n]"),
+    "numbers": ("[n, 40]", "[40, 24]"),
+    "sum": ("[n, k + 1]", "[k + 1, m]"),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
+def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
+    """Programs that say more or less of their sizes share a store. The fixture compares."""
+    if target.partition(":")[2] not in ("", *x86.levels):
+        pytest.skip("this machine lacks the level")
+    arrays = [RNG.normal(size=(40, 40)).astype(np.float32)] * 2
+    for fn in (
+        layer,
+        deeper,
+        PROGRAMS["sums"][0],
+        PROGRAMS["sort"][0],
+        PROGRAMS["scatter"][0],
+        PROGRAMS["functions"][0],
+    ):
+        count = fn.__code__.co_argcount
+        for specs in SPECS.values():
+            shapes = [f"f32{shape}" for shape in specs[:count]]
+            inputs = [X, W] if specs is SPECS["numbers"] else arrays
+            executable = hlo_disc.compile(fn, *shapes, cache=str(tmp_path), target=target)
+            got = jax.tree.leaves(executable(*inputs[:count]))
+            want = jax.tree.leaves(jax.jit(fn)(*inputs[:count]))
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+        without_programs(tmp_path)
+    assert len(found) > 10
 
 
 @pytest.mark.parametrize("change", [dict(target="cpu:avx2"), dict(excess_precision=True)], ids=str)

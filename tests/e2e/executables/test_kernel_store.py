@@ -200,15 +200,28 @@ def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
     assert len(found) > 10
 
 
-@pytest.mark.parametrize("change", [dict(target="cpu:avx2"), dict(excess_precision=True)], ids=str)
-def test_other_code_is_another_entry(tmp_path, compiled_texts, change):
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("f16", {"target": "cpu:avx2"}), ("functions", {"target": "cpu:avx2"}), ("f16", {"excess_precision": True})],
+    ids=str,
+)
+def test_other_code_is_another_entry(tmp_path, compiled_texts, name, change):
     if change.get("target", "cpu:avx512").partition(":")[2] not in x86.levels:
         pytest.skip("this machine lacks the level")
-    fn, *arrays = PROGRAMS["f16"]
+    fn, *arrays = PROGRAMS[name]
     run(tmp_path, fn, *arrays)
     compiled_texts.clear()
     run(tmp_path, fn, *arrays, **change)
     assert compiled_kernels(compiled_texts) > 0
+
+
+def test_a_kernel_that_is_found_shares_functions_with_one_that_is_built(tmp_path, compiled_texts, built):
+    run(tmp_path, lambda x, w: x @ w, X, W)
+    built.clear()
+    got, _ = run(tmp_path, lambda x, w: (x @ w, jnp.tanh((x * 3) @ w)), X, W)
+    assert len(built) > 2 and "dot_narrow" in built
+    for a, b in zip(got, (X @ W, np.tanh((X * 3) @ W)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("what", ["package", "versions"])

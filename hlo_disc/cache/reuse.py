@@ -1,7 +1,7 @@
 """The kernels of a program, one by one: code from the store if it has it, else built for a target and kept.
 
-A kernel's record is kept beside its code: under the kernel's identity it has the keys of the code and what building the
-kernel has asked (`stitch/origin.py`). So a kernel that is in the store need not be built to be found.
+Under a kernel's identity the store has its record (`stitch/origin.py`) and its code, so a kernel that is there need not
+be built to be found. Under a digest of a device function's content it has the function's code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from hlo_disc.stitch.scheduling import LinkedKernel, Scheduled, build_linked_ker
 if TYPE_CHECKING:
     from hlo_disc.mlir import ir
     from hlo_disc.targets.target import LinkedCompilation, LinkedGenerator, Store
+
+# Between a kernel's record, which is text of one line, and its code.
+_END = b"\n"
 
 
 class Kernels:
@@ -37,41 +40,55 @@ class Kernels:
         self._excess_precision = excess_precision
         self._machine = hashlib.sha256(generator.digest + repr(generator.device).encode()).digest()
         self._functions = LinkedFunctions(scheduled.facts)
-        self._codes: dict[str, str] = {}  # of device functions, by their names
+        self._there: set[str] = set()  # device functions, by their names
 
     def add(self, name: str) -> None:
         """Add a kernel with all that it calls."""
         item, known = self._scheduled.kernels[name], self._scheduled.origins[name]
         prefix, key = name.removesuffix(item.name), self._key(known)
-        if self._store and key and self._taken(self._store.find(key), known, prefix):
+        if self._store and key and self._taken(key, self._store.find(key), known, prefix):
             return
         built = build_linked_kernel(item, self._functions, self._excess_precision)
-        codes = self._added(built, prefix)
-        if self._store and key:
-            kept = origin.Kept(codes, built.types)
-            self._store.keep(key, origin.written(kept, built.answers, known.symbols))
+        if built.types:  # some forms are host code alone
+            kept = origin.Kept(self._with_functions(built), built.types)
+            record = origin.written(kept, built.answers, known.symbols) + _END
+            self._compilation.add(built.module, prefix, key, record)
+            self.modules.append(built.module)
 
-    def _taken(self, record: bytes | None, known: origin.Origin, prefix: str) -> bool:
-        """Whether the compilation has the code of a kernel now."""
+    def _taken(self, key: bytes, found: bytes | None, known: origin.Origin, prefix: str) -> bool:
+        """Whether the compilation has the code of a kernel now, with all that it calls."""
+        record, _, code = (found or b"").partition(_END)
         kept = origin.read(record, known.symbols, self._scheduled.facts) if record else None
-        if kept is None:
+        if kept is None or self._store is None:
             return False
-        return not kept.codes or self._compilation.take(kept.codes, prefix, kept.types)
+        needed = {name: bytes.fromhex(key) for name, key in kept.functions.items() if name not in self._there}
+        functions = {name: self._store.find(key) for name, key in needed.items()}
+        if None in functions.values():
+            return False
+        for name, function in functions.items():
+            self._compilation.take(needed[name], function or b"")
+        self._there.update(functions)
+        self._compilation.take(key, code, prefix, kept.types)
+        return True
 
-    def _added(self, built: LinkedKernel, prefix: str) -> tuple[str, ...]:
-        """Add the modules of a kernel that is new, and return the names of their code; of host code there is none."""
+    def _with_functions(self, built: LinkedKernel) -> dict[str, str]:
+        """Add the functions that a kernel needs, and return the keys of their code, by their names."""
+        keys = {name: self._digest(linked.digest) for name, linked in built.calls.items()}
         for name, linked in built.calls.items():
-            if name not in self._codes:
-                self._codes[name] = self._compilation.add(linked.module)
+            if name in self._there:
+                continue
+            self._there.add(name)
+            if self._store and (code := self._store.find(keys[name])):
+                self._compilation.take(keys[name], code)
+            else:
+                self._compilation.add(linked.module, key=keys[name])
                 self.modules.append(linked.module)
-        if not built.types:
-            return ()
-        self.modules.append(built.module)
-        return (*(self._codes[name] for name in built.calls), self._compilation.add(built.module, prefix))
+        return {name: key.hex() for name, key in keys.items()}
 
     def _key(self, known: origin.Origin) -> bytes:
-        """The key of a kernel's record, empty for none."""
+        """The key of a kernel's entry, empty for none."""
         identity = known.identity() if self._store else None
-        if identity is None:
-            return b""
-        return hashlib.sha256(b"%b%d%b" % (self._machine, self._excess_precision, identity.encode())).digest()
+        return self._digest(b"%d%b" % (self._excess_precision, identity.encode())) if identity else b""
+
+    def _digest(self, content: bytes) -> bytes:
+        return hashlib.sha256(self._machine + content).digest()

@@ -49,12 +49,12 @@ class Origin(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is kept of a kernel.
+    """What is kept of a kernel, beside its code.
 
-    codes: the keys of its code, and of the code of functions that it calls. types: of its functions, by their names.
+    functions: the device functions that it needs, and the keys of their code. types: of the kernels, by their names.
     """
 
-    codes: tuple[str, ...]
+    functions: Mapping[str, str]
     types: Mapping[str, str]
 
 
@@ -62,17 +62,17 @@ def written(kept: Kept, answers: Answers, symbols: tuple[str, ...]) -> bytes:
     """Return what `read` reads. answers: to what building the kernel has asked. symbols: of its group."""
     text = _texts(symbols)
     asked = [(method, _plain(args, text), text(answer)) for (method, args), answer in answers.items()]
-    return json.dumps((asked, kept.codes, dict(kept.types))).encode()
+    return json.dumps((asked, dict(kept.functions), dict(kept.types))).encode()
 
 
 def read(content: bytes, symbols: tuple[str, ...], facts: ShapeFacts) -> Kept | None:
     """Return what was kept, if the facts give the answers that it was made of. symbols: of the group that wants it."""
-    asked, codes, types = json.loads(content)
+    asked, functions, types = json.loads(content)
     text, own = _texts(symbols), {number: name for name, number in _numbers(symbols).items()}
     for method, args, answer in asked:
         if text(getattr(facts, method)(*(_value(each, own) for each in args))) != answer:
             return None
-    return Kept(tuple(codes), types)
+    return Kept(functions, types)
 
 
 def _numbers(symbols: tuple[str, ...]) -> dict[str, str]:

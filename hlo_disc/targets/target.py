@@ -37,18 +37,15 @@ class LinkedCompilation(Compilation, Protocol):
     Such modules say nothing of their program.
     """
 
-    def add(self, module: ir.Module, prefix: str = "") -> str:
+    def add(self, module: ir.Module, prefix: str = "", key: bytes = b"", record: bytes = b"") -> None:
         """As of any compilation. prefix: what host functions put before the kernels' names.
 
-        Returns the name of its code in the store, if there is one.
+        key: under which the store keeps the record and, after it, the code; none if it does not.
         """
         ...
 
-    def take(self, codes: Sequence[str], prefix: str, types: Mapping[str, str]) -> bool:
-        """Take code from the store, if it has all of it.
-
-        codes: the names of the code of functions, and of the kernel that calls them. types: of the kernel's functions.
-        """
+    def take(self, key: bytes, code: bytes, prefix: str = "", types: Mapping[str, str] = ...) -> None:
+        """Code that the store has under a key. types: of the kernels, by their names in it."""
         ...
 
 

@@ -28,10 +28,12 @@ from hlo_disc.stitch.codegen.values.val import Val
 class Linked:
     """A device function in a module of its own.
 
-    calls: the functions that it calls, and those that they call. answers: to what building it has asked.
+    digest: of its content; a part of it is in its name. calls: the functions that it calls, and those that they call.
+    answers: to what building it has asked.
     """
 
     name: str
+    digest: bytes
     module: ir.Module
     calls: dict[str, Linked]
     answers: Answers
@@ -150,8 +152,8 @@ class ModuleBuilder:
 
     def _in_module_of_its_own(
         self, name: str, args: Sequence[ir.Type], body: Callable[..., None]
-    ) -> tuple[str, ir.Module, dict[str, Linked]]:
-        """Build a module with a device function. Returns the function's name, the module, and what it calls."""
+    ) -> tuple[str, bytes, ir.Module, dict[str, Linked]]:
+        """Build a module with a device function. Returns the first fields of its record."""
         outer, self._shared, self.calls = (self._kernels, self._shared, self.calls), {}, {}
         module, self._kernels = _empty_module()
         try:
@@ -161,9 +163,10 @@ class ModuleBuilder:
         finally:
             calls = self.calls
             self._kernels, self._shared, self.calls = outer
-        name = f"{name}_{hashlib.sha256(mlir.identity(module)).hexdigest()[:16]}"
+        digest = hashlib.sha256(mlir.identity(module)).digest()
+        name = f"{name}_{digest.hex()[:16]}"
         op.attributes["sym_name"] = ir.StringAttr.get(name)
-        return name, module, calls
+        return name, digest, module, calls
 
     def _device_function(self, name: str, args: Sequence[ir.Type]) -> func.FuncOp:
         with ir.InsertionPoint(self._kernels):

@@ -16,11 +16,11 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from llvmlite.binding import TargetMachine, create_context
 
-from hlo_disc import mlir
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
@@ -114,11 +114,12 @@ class _Code(NamedTuple):
 
 @dataclass(frozen=True)
 class _Module:
-    """A module of the program. key: its key in the store."""
+    """A module of the program. key, record: see `LinkedCompilation.add`."""
 
     module: ir.Module
     unit: Unit
     key: bytes
+    record: bytes
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -127,11 +128,10 @@ class _Module:
 
 @dataclass(frozen=True)
 class NativeCompilation:
-    """Implements `hlo_disc.targets.target.Compilation`; host functions may be in modules of kernels, too.
+    """Implements `hlo_disc.targets.target.LinkedCompilation`; host functions may be in modules of kernels, too.
 
-    modules: all so far. found: code from the store. types: of kernels among it. functions: the keys of what is there
-    with no prefix. waiting: modules of the next batch. batches: those that the workers have, in the order of their
-    results.
+    modules: all so far. found: code from the store. types: of kernels among it. waiting: modules of the next batch.
+    batches: those that the workers have, in the order of their results.
     """
 
     generator: NativeGenerator
@@ -141,44 +141,22 @@ class NativeCompilation:
     modules: list[_Module] = field(default_factory=list)
     found: list[Part] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
-    functions: set[str] = field(default_factory=set)
     waiting: list[_Module] = field(default_factory=list)
     batches: list[list[_Module]] = field(default_factory=list)
 
-    def add(self, module: ir.Module, prefix: str = "") -> str:
-        """Kernels, whose code the store has, or threads make, a batch at a time."""
-        key = self._key(module) if self.store else b""
-        unit = Unit(key.hex()[:_DIGITS] or str(len(self.modules)), prefix)
-        added = _Module(module, unit, key)
-        if key and not prefix:
-            if key.hex() in self.functions:
-                return key.hex()
-            self.functions.add(key.hex())
+    def add(self, module: ir.Module, prefix: str = "", key: bytes = b"", record: bytes = b"") -> None:
+        """Kernels, whose code threads make, a batch at a time."""
+        added = _Module(module, Unit(key.hex()[:_DIGITS] or str(len(self.modules)), prefix), key, record)
         self.modules.append(added)
-        if self.store and (code := self.store.find(key)) is not None:
-            self.found.append(Part(code, added.renamed))
-            return key.hex()
         if len(self.waiting) == _BATCH or any(added.unit.section == x.unit.section for x in self.waiting):
             self._begin()
         self.waiting.append(added)
-        return key.hex()
 
-    def take(self, codes: Sequence[str], prefix: str, types: Mapping[str, str]) -> bool:
-        """Code of modules that need not be built. Functions that are there are not taken twice."""
-        assert self.store
-        *functions, kernel = codes
-        needed = [(key, "") for key in functions if key not in self.functions]
-        found = []
-        for key, own in [*needed, (kernel, prefix)]:
-            code = self.store.find(bytes.fromhex(key))
-            if code is None:
-                return False
-            unit = Unit(key[:_DIGITS], own)
-            found.append(Part(code, {unit.symbols: unit.linked}))
-        self.found.extend(found)
-        self.functions.update(functions)
+    def take(self, key: bytes, code: bytes, prefix: str = "", types: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Code from the store, which is linked as it is."""
+        unit = Unit(key.hex()[:_DIGITS], prefix)
+        self.found.append(Part(code, {unit.symbols: unit.linked}))
         self.types.update({prefix + name: type_ for name, type_ in types.items()})
-        return True
 
     def finish(self, *host: ir.Module) -> bytes:
         """A position-independent ELF object.
@@ -208,9 +186,6 @@ class NativeCompilation:
         self.batches.append(batch)
         self.workers.add(functools.partial(self._code, batch, *self._translated(batch)))
 
-    def _key(self, module: ir.Module) -> bytes:
-        return hashlib.sha256(mlir.identity(module) + self.generator.digest).digest()
-
     def _translated(self, batch: Sequence[_Module], host: Sequence[ir.Module] = ()) -> tuple[str, dict[str, str]]:
         modules = [*(x.module for x in batch), *host]
         canonicalize(modules)
@@ -221,7 +196,7 @@ class NativeCompilation:
     def _code(self, batch: Sequence[_Module], text: str, stages: dict[str, str]) -> _Code:
         code = self.generator.compile_llvm(text, stages.__setitem__ if self.dump else None)
         if self.store:
-            keys = {section_name(x.unit.section): x.key for x in batch}
-            for section, kept in picked(code, list(keys)).items():
-                self.store.keep(keys[section], kept)
+            keyed = {section_name(x.unit.section): x for x in batch if x.key}
+            for section, kept in picked(code, list(keyed)).items():
+                self.store.keep(keyed[section].key, keyed[section].record + kept)
         return _Code(code, stages)

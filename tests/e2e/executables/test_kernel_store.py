@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import hlo_disc
+from hlo_disc import mlir
 from hlo_disc.cache import directory, kernels, reuse
 from hlo_disc.stitch import origin
 from hlo_disc.targets.cpu import x86
-from hlo_disc.targets.cpu.native_generator import NativeGenerator
+from hlo_disc.targets.cpu.native_generator import NativeCompilation, NativeGenerator
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(37, 40)).astype(np.float32)
@@ -85,19 +86,25 @@ def built(monkeypatch) -> list[str]:
 def found(monkeypatch) -> list[str]:
     """The names of kernels that are found from here on. They are built as well, which must give what was found."""
     names: list[str] = []
-    taken = reuse.Kernels._taken
+    added: dict[bytes, bytes] = {}
+    taken, add = reuse.Kernels._taken, NativeCompilation.add
 
-    def checked(self, record, known, prefix):
-        kept = origin.read(record, known.symbols, self._scheduled.facts) if record else None
-        if kept and taken(self, record, known, prefix):
-            (item,) = (x for name, x in self._scheduled.kernels.items() if self._scheduled.origins[name] is known)
-            made = reuse.build_linked_kernel(item, self._functions, self._excess_precision)
-            modules = [*(x.module for x in made.calls.values()), *([made.module] if made.types else [])]
-            assert kept == origin.Kept(tuple(self._compilation._key(x).hex() for x in modules), made.types)
-            names.append(item.name)
-            return True
-        return False
+    def noted(self, module, prefix="", key=b"", record=b""):
+        added[key] = mlir.identity(module)
+        add(self, module, prefix, key, record)
 
+    def checked(self, key, entry, known, prefix):
+        if not taken(self, key, entry, known, prefix):
+            return False
+        (item,) = (x for name, x in self._scheduled.kernels.items() if self._scheduled.origins[name] is known)
+        made = reuse.build_linked_kernel(item, self._functions, self._excess_precision)
+        kept = origin.read(entry.partition(b"\n")[0], known.symbols, self._scheduled.facts)
+        assert (kept.functions.keys(), kept.types) == (made.calls.keys(), made.types)  # names say what is in functions
+        assert mlir.identity(made.module) == added[key]
+        names.append(item.name)
+        return True
+
+    monkeypatch.setattr(NativeCompilation, "add", noted)
     monkeypatch.setattr(reuse.Kernels, "_taken", checked)
     return names
 
@@ -241,8 +248,9 @@ PROGRAM = """
 import sys
 import numpy as np
 import hlo_disc
+from hlo_disc import mlir
 from hlo_disc.cache import kernels
-from hlo_disc.targets.cpu.native_generator import NativeGenerator
+from hlo_disc.targets.cpu.native_generator import NativeCompilation, NativeGenerator
 exec(sys.argv[2])
 count, compile_llvm = 0, NativeGenerator.compile_llvm
 def counted(self, text, dump=None):

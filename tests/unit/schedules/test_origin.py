@@ -93,7 +93,7 @@ def test_what_was_kept_is_for_facts_with_the_same_answers():
         asked.bounds(S)
         asked.canonical(S + B - S)
         asked.likely(S)
-    kept = Kept(("ab", "cd"), {"map": "(index) -> ()"})
+    kept = Kept({"inner_ab": "cd"}, {"map": "(index) -> ()"})
     content = origin.written(kept, answers, ("b", "s"))
     assert origin.read(content, ("b", "s"), facts(S)) == kept
     assert origin.read(content, ("k", "n"), facts(N)) == kept, "sizes have other names there"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hlo_disc.dynamic_hlo.ops.axes import AxisRule
 from hlo_disc.dynamic_hlo.ops.inference import Rule
@@ -29,7 +28,7 @@ class OpDef:
     kind: str
     operands: int | None
     infer: Rule
-    reference: Callable[..., Any]
+    reference: Callable[..., object]
     attrs: tuple[str, ...] = ()
     dialect: str = "stablehlo"
     expensive: bool = False

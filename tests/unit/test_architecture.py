@@ -169,7 +169,7 @@ ANY = {
     "import_": 15,
     "jitted": 4,
     "ral": 12,
-    "stitch": 11,
+    "stitch": 9,
     "targets": 2,
     "tensorflow": 7,
     "torch": 2,

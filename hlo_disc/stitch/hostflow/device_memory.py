@@ -44,4 +44,5 @@ class DeviceMemory(SimdLanes):
 
 def _size(buffer: Val) -> int:
     """Bytes of an element."""
-    return ir.MemRefType(buffer.v.type).element_type.width // 8
+    bits: int = ir.MemRefType(buffer.v.type).element_type.width
+    return bits // 8

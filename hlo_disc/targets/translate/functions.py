@@ -41,7 +41,8 @@ def symbol(name: str) -> str:
 
 def name_of(op: ir.Operation) -> str:
     """The name that a function or module op defines."""
-    return op.attributes["sym_name"].value
+    name: str = op.attributes["sym_name"].value
+    return name
 
 
 def signature(module: ModuleBody, op: ir.Operation) -> tuple[list[Type], list[Type]]:

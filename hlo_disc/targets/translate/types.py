@@ -128,7 +128,8 @@ def float_constant(value: float, type_: Type) -> str:
     pack, unpack, form = _CONSTANT[type_.text]
     if type_ is F16 and abs(value) >= 65520 and value == value:
         value = float("inf") if value > 0 else float("-inf")
-    return form % struct.unpack(unpack, struct.pack(pack, value))[0]
+    bits: int = struct.unpack(unpack, struct.pack(pack, value))[0]
+    return form % bits
 
 
 def int_constant(value: int, type_: Type) -> str:
@@ -173,7 +174,7 @@ def _pack_f32(value: float) -> bytes:
 
 
 def _bf16_bits(value: float) -> int:
-    (bits,) = struct.unpack("<I", _pack_f32(value))
+    bits: int = struct.unpack("<I", _pack_f32(value))[0]
     if value != value:
         return bits >> 16 | 0x40
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

@@ -150,7 +150,8 @@ def identity(module: ir.Module) -> bytes:
 
     The module need not verify.
     """
-    return module.operation.get_asm(binary=True, print_generic_op_form=True, assume_verified=True)
+    text: bytes = module.operation.get_asm(binary=True, print_generic_op_form=True, assume_verified=True)
+    return text
 
 
 def from_bytecode(code: bytes) -> ir.Module:

@@ -44,5 +44,6 @@ class DeviceMemory(SimdLanes):
 
 def _size(buffer: Val) -> int:
     """Bytes of an element."""
-    bits: int = ir.MemRefType(buffer.v.type).element_type.width
-    return bits // 8
+    element = ir.MemRefType(buffer.v.type).element_type
+    assert isinstance(element, (ir.FloatType, ir.IntegerType))
+    return element.width // 8

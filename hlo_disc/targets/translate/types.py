@@ -151,11 +151,12 @@ def attribute_constant(attr: ir.Attribute, type_: Type, most: int = 0) -> str:
     """The LLVM text of an `arith.constant`'s value; most: of an integer's size, if that is not 0."""
     if not type_.lanes:
         if type_.is_float:
-            return float_constant(attr.value, type_)
+            return float_constant(ir.FloatAttr(attr).value, type_)
+        assert isinstance(attr, (ir.BoolAttr, ir.IntegerAttr))
         value = int(attr.value)
         return int_constant(min(max(value, -most), most) if most else value, type_)
     element = type_.element
-    assert element is not None
+    assert element is not None and isinstance(attr, ir.DenseElementsAttr)
     if attr.is_splat:
         return splat(type_, attribute_constant(attr.get_splat_value(), element, most))
     if element.name:

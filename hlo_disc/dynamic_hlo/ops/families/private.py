@@ -205,5 +205,5 @@ ROWS = (
     _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
     _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
     _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),
-    _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
+    _row("define", "host", 1, _infer_define, _define, "symbol", "effect"),
 )

@@ -39,7 +39,7 @@ _ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwi
 _FOLDABLE = tuple(
     name
     for name, row in OPS.items()
-    if row.dialect and row.kind not in ("source", "call", "control") and name != "broadcast"
+    if row.dialect and row.kind not in ("source", "call", "control", "host") and name != "broadcast"
 )
 
 # ------------------------------------------------------------------------------------------------- parts and dtypes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -257,13 +256,15 @@ _ANY = infer_elementwise("bool", "int", "uint", "float", "complex")
 _ORDERED = infer_elementwise("bool", "int", "uint", "float")
 
 
-def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., Array], **facts: Any) -> OpDef:
-    return OpDef(name, "elementwise", operands, infer, rounded(function), **facts)
+def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., Array]) -> OpDef:
+    return OpDef(name, "elementwise", operands, infer, rounded(function))
 
 
-def _function(name: str, operands: int, infer: Rule, function: Callable[..., Array], **facts: Any) -> OpDef:
+def _function(
+    name: str, operands: int, infer: Rule, function: Callable[..., Array], dialect: str = OpDef.dialect
+) -> OpDef:
     """A transcendental function, or what else takes its time."""
-    return _elementwise(name, operands, infer, function, expensive=True, **facts)
+    return OpDef(name, "elementwise", operands, infer, rounded(function), dialect=dialect, expensive=True)
 
 
 def _bitwise(name: str, operands: int, function: Callable[..., Array]) -> OpDef:

@@ -47,7 +47,9 @@ def _comparing(cls: type) -> dict[str, Callable[..., object]]:
     """Return the methods that compare all fields, and hash them."""
     names = [each.name for each in fields(cls)]
     # attrgetter returns a tuple only for two names or more.
-    values = attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
+    values: Callable[[object], object] = (
+        attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
+    )
 
     def __eq__(self: object, other: object) -> bool:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented

@@ -6,13 +6,13 @@ arguments when it is built. Its operands are checked then, and again when it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
 from hlo_disc.frozen import frozen
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 T = TypeVar("T", bound=bool | int | str)
 
@@ -47,7 +47,7 @@ class Attribute(Generic[T]):
         if self.name not in op.attributes:
             return self.default
         attribute = op.attributes[self.name]
-        return type(self.default)(True if isinstance(attribute, ir.UnitAttr) else attribute.value)
+        return type(self.default)(True if isinstance(attribute, ir.UnitAttr) else _value(attribute))
 
 
 # The name of a module of kernels, by which launches find them.
@@ -100,13 +100,15 @@ class Extension:
             if type(value).__name__ != field.type:
                 raise TypeError(f"{field.name} of {self.word} is a {field.type}, not {value!r}")
 
-    def result(self, *operands: ir.Type) -> ir.Type | None:
-        """Return the type of the result, None for none. Raises TypeError for other operands."""
+    def _declared(self, *operands: ir.Type) -> ir.Type | None:
         if tuple(map(str, operands)) != self.takes:
             raise TypeError(f"{', '.join(map(str, operands))} are no operands of {', '.join(self.takes)}")
         return ir.Type.parse(self.gives) if self.gives else None
 
-    def results(self, operands: Sequence[ir.Value]) -> list[ir.Type]:
+    # The type of the result, None for none, by the types of the operands. Raises TypeError for other operands.
+    result: ClassVar[Callable[..., ir.Type | None]] = _declared
+
+    def results(self, operands: Sequence[MlirValue]) -> list[ir.Type]:
         """Return the types of the results of an op with these operands. Raises TypeError as `result` does."""
         try:
             type_ = self.result(*(x.type for x in operands))
@@ -114,7 +116,7 @@ class Extension:
             raise TypeError(f"{self.word}: {error}") from None
         return [] if type_ is None else [type_]
 
-    def build(self, *operands: ir.Value) -> ir.Operation:
+    def build(self, *operands: MlirValue) -> ir.Operation:
         """Append the op here. Raises TypeError for operands that it does not take."""
         results = self.results(operands)
         attributes = {
@@ -128,14 +130,14 @@ class Extension:
 
 def extension(op: ir.Operation) -> Extension:
     """Return the extension that an `llvm.call_intrinsic` is. Raises TypeError for none, and for wrong operands."""
-    name = op.attributes["intrin"].value
+    name = ir.StringAttr(op.attributes["intrin"]).value
     if name not in EXTENSIONS:
         raise TypeError(f"no extension is called {name}")
     kind = EXTENSIONS[name]
     for field in fields(kind):
         if field.name not in op.attributes:
             raise TypeError(f"{kind.word} has no {field.name}")
-    made = kind(*(op.attributes[field.name].value for field in fields(kind)))
+    made = kind(*(_value(op.attributes[field.name]) for field in fields(kind)))
     with op.context:
         types = made.results(op.operands)
     if types != [x.type for x in op.results]:
@@ -149,6 +151,11 @@ def _attribute(value: bool | int | str) -> ir.Attribute:
     if isinstance(value, int):
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
     return ir.StringAttr.get(value)
+
+
+def _value(attribute: ir.Attribute) -> bool | int | str:
+    assert isinstance(attribute, (ir.BoolAttr, ir.IntegerAttr, ir.StringAttr))
+    return attribute.value
 
 
 def _vector(x: ir.Type, element: str = "", lanes: int = 0) -> ir.VectorType:

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import defaultdict
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from jaxlib import _jax
 from jaxlib.mlir import ir
@@ -22,15 +22,18 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxlib.mlir.dialects import arith, func, gpu, math, memref, scf, vector
 
 __all__ = [
+    "MlirValue",
     "PassManager",
     "arith",
     "attribute",
     "bytecode",
     "chlo",
     "context",
+    "elements",
     "func",
     "gpu",
     "identity",
@@ -45,6 +48,9 @@ __all__ = [
     "type_",
     "vector",
 ]
+
+# Any value of a program or a kernel: jaxlib's stubs have a type for values of each type.
+MlirValue: TypeAlias = "ir.Value[ir.Type]"
 
 # Dialects of what is compiled. What reads a program, and finds it in the cache, does without them: they take as long to
 # import as all of the reading.
@@ -109,6 +115,12 @@ def attribute(text: str) -> ir.Attribute:
     return ir.Attribute.parse(text, context())
 
 
+def elements(array: np.ndarray, type_: ir.Type) -> ir.DenseElementsAttr:
+    """An attribute with the elements of an array; type_: of an element, or of all of them."""
+    # numpy's arrays have the protocol of buffers, and tell type checkers so from Python 3.12 on.
+    return ir.DenseElementsAttr.get(array, type=type_)  # type: ignore[call-overload, no-any-return]
+
+
 def location(text: str = "") -> ir.Location:
     """A location of our context that carries `text` (a user's source line) as its name; unknown when empty."""
     return ir.Location.name(text, context=context()) if text else ir.Location.unknown(context())
@@ -150,7 +162,9 @@ def identity(module: ir.Module) -> bytes:
 
     The module need not verify.
     """
-    return module.operation.get_asm(binary=True, print_generic_op_form=True, assume_verified=True)
+    text = module.operation.get_asm(binary=True, print_generic_op_form=True, assume_verified=True)
+    assert isinstance(text, bytes)
+    return text
 
 
 def from_bytecode(code: bytes) -> ir.Module:

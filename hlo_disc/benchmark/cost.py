@@ -73,7 +73,7 @@ class _Count:
         for op in ops:
             for position, value in enumerate(op.operands):
                 self.uses.setdefault(value, []).append((op, position))
-            if op.name in ("while", "case"):
+            if kind(op) == "control":
                 first = op.attrs["carried"] if op.name == "while" else 0
                 for region in regions(op):
                     fixed = op.operands[first + (op.name == "case") :]

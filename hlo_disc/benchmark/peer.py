@@ -41,4 +41,6 @@ class Peer:
         empty = jax.jit(lambda *args: [jnp.zeros(shape, dtype) for dtype, shape in results], keep_unused=True)
         export = jax.export.export(empty)(*(jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in self._types))
         artifact = mlir.stablehlo.serialize_portable_artifact(static, mlir.stablehlo.get_current_version())
-        return jax.jit(dataclasses.replace(export, mlir_module_serialized=artifact).call)
+        called: Callable[..., Sequence[jax.Array]]
+        called = jax.jit(dataclasses.replace(export, mlir_module_serialized=artifact).call)
+        return called

@@ -166,7 +166,8 @@ def _mistake(said: Sequence[str], file: Path) -> HloDiscError:
         if line.startswith('["'):
             with suppress(ValueError):
                 name, message = json.loads(line)
-                return getattr(errors, name)(message)
+                mistake: HloDiscError = getattr(errors, name)(message)
+                return mistake
     return ParseError(f"{file} cannot be read: {said[-1][:_SHOWN] if said else 'no reason is given'}")
 
 

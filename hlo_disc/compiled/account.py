@@ -112,7 +112,7 @@ class Account(NamedTuple):
 def parse(text: str) -> Account:
     """Reads `Account.text`. Raises FormatError for what is none."""
     try:
-        account = _read(Account, json.loads(text))
+        account: Account = _read(Account, json.loads(text))
         _check_numbers(account)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"what this executable says of how it was compiled is damaged: {error}") from None

@@ -17,7 +17,7 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.errors import ParseError
 from hlo_disc.import_.stablehlo.decode import Decoder, constant, text
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 # Operands that say sizes: a size that only the run knows is another program than the one that the case tests.
 _SIZES: Mapping[str, tuple[int, ...]] = {
@@ -101,7 +101,7 @@ def without_meaning(module: ir.Module) -> str:
     return next((f"{name} needs more than one device or a host beside it" for name in _NO_MEANING if name in shown), "")
 
 
-def set_arguments(function: ir.OpView, results: Sequence[ir.Value] | None = None) -> None:
+def set_arguments(function: ir.OpView, results: Sequence[MlirValue] | None = None) -> None:
     """Give a function the type that its block's arguments, and its returned values, have now."""
     block = function.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1]
@@ -132,10 +132,10 @@ def _split(
 ) -> tuple[tuple[np.ndarray, ...], tuple[Check, ...]]:
     """Make `main` a function from the given values to the checked ones; returns the values and the checks."""
     decoder = Decoder()
-    known: dict[ir.Value, np.ndarray] = {}
-    given: list[ir.Value] = []
+    known: dict[MlirValue, np.ndarray] = {}
+    given: list[MlirValue] = []
     checks: list[Check] = []
-    results: list[ir.Value] = []
+    results: list[MlirValue] = []
     sources: list[Any] = []  # what made the given values and the expected ones
     for op in main.regions[0].blocks[0].operations:
         name = op.operation.name
@@ -164,9 +164,9 @@ def _split(
 def _rebuild(
     main: ir.OpView,
     found: Mapping[str, ir.OpView],
-    known: Mapping[ir.Value, np.ndarray],
-    given: Sequence[ir.Value],
-    results: Sequence[ir.Value],
+    known: Mapping[MlirValue, np.ndarray],
+    given: Sequence[MlirValue],
+    results: Sequence[MlirValue],
     sources: Sequence[ir.OpView],
 ) -> tuple[np.ndarray, ...]:
     set_arguments(main, results)
@@ -186,7 +186,7 @@ def _rebuild(
     return tuple(inputs)
 
 
-def _says_sizes(value: ir.Value) -> bool:
+def _says_sizes(value: MlirValue) -> bool:
     return any(use.operand_number in _SIZES.get(use.owner.name, ()) for use in value.uses)
 
 

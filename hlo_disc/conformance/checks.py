@@ -53,7 +53,7 @@ def _not_close(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     finite = np.isfinite(got) & np.isfinite(want)
     # Differences of the ordered bit patterns: what overflows is far apart in any case.
     distance = np.abs(_ordered(got).astype(np.longdouble) - _ordered(want).astype(np.longdouble))
-    return ~finite | (distance > _ULPS)
+    return np.asarray(~finite | (distance > _ULPS))
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:
@@ -79,7 +79,7 @@ def _unlike(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     relative, of_largest = _TOLERANCES[want.dtype.itemsize]
     wide = want.astype(np.float64)
     largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
-    return ~(np.abs(got.astype(np.float64) - wide) <= relative * np.abs(wide) + of_largest * largest)
+    return np.asarray(~(np.abs(got.astype(np.float64) - wide) <= relative * np.abs(wide) + of_largest * largest))
 
 
 CHECKS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {

@@ -163,7 +163,7 @@ def _fix_sizes(module: ir.Module, count: int, sizes: Sequence[int]) -> None:
         argument = block.arguments[i]
         value = np.array(sizes[i], Decoder().tensor(argument.type)[0])
         with module.context, main.location, ir.InsertionPoint.at_block_begin(block):
-            constant = mlir.stablehlo.ConstantOp(ir.DenseElementsAttr.get(value, type=argument.type.element_type))
+            constant = mlir.stablehlo.ConstantOp(mlir.elements(value, argument.type.element_type))
             argument.replace_all_uses_with(constant.result)
     for _ in range(count):
         block.erase_argument(0)

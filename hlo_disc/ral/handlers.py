@@ -114,7 +114,8 @@ def _is_capsule(value: object) -> bool:
 
 
 def _address(capsule: object) -> int:
-    return _pointer(capsule, _name(capsule))
+    address: int = _pointer(capsule, _name(capsule))
+    return address
 
 
 def _registered(target: str) -> object:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value, is_array
 from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
@@ -19,7 +19,6 @@ from hlo_disc.kernel_ops import NARROW
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.module import Linked, LinkedFunctions, ModuleBuilder
 from hlo_disc.stitch.fusion.collapse import collapse
-from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.origin import Origin
@@ -188,6 +187,6 @@ def _static(graph: Graph, plan: Plan) -> Static:
 
     def static(value: Value) -> bool:
         root = plan.root(value)
-        return all(n.is_const for n in root.shape) and (root in inputs or is_stored_constant(root.op))
+        return all(n.is_const for n in root.shape) and (root in inputs or is_array(root.op))
 
     return static

@@ -72,8 +72,9 @@ def unlocked(name: str) -> Callable[..., object]:
 
     In other threads Python runs meanwhile. A llvmlite that has no such function gives the one with the lock.
     """
-    function = getattr(ffi.lib, name)
-    return getattr(function, "_cfn", function)
+    function: Callable[..., object] = getattr(ffi.lib, name)
+    inside: Callable[..., object] = getattr(function, "_cfn", function)
+    return inside
 
 
 def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:

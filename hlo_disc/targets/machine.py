@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hlo_disc.kernel_ops import TileAction
-    from hlo_disc.mlir import ir
+    from hlo_disc.mlir import MlirValue
     from hlo_disc.targets.math.vecexpr import X
     from hlo_disc.targets.translate.emit import FunctionBody, Pending
     from hlo_disc.targets.translate.types import Type
@@ -35,7 +35,7 @@ class Threads:
     barrier: Callable[[FunctionBody], None]
     shuffled: Callable[[FunctionBody, str, str, int, int], str]
     parts: Callable[[FunctionBody, str, bool], list[str]] | None = None
-    mma: Callable[[FunctionBody, str, ir.Value, ir.Value, ir.Value], str | Pending] | None = None
+    mma: Callable[[FunctionBody, str, MlirValue, MlirValue, MlirValue], str | Pending] | None = None
     tf32: Callable[[FunctionBody, str], str] | None = None
 
 

@@ -200,7 +200,7 @@ def _mapped(tree: PyTreeDef, change: Callable[[int, object], object]) -> PyTreeD
 def _is_symbolic(item: object) -> bool:
     from jax import export
 
-    return export.is_symbolic_dim(item)
+    return bool(export.is_symbolic_dim(item))
 
 
 def _inside(item: object) -> Iterator[object]:

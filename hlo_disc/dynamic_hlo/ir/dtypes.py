@@ -77,9 +77,9 @@ def bit_width(dtype: np.dtype) -> int:
         case "bool":
             return 1
         case "int" | "uint":
-            return ml_dtypes.iinfo(dtype).bits
+            return int(ml_dtypes.iinfo(dtype).bits)
         case "float":
-            return ml_dtypes.finfo(dtype).bits
+            return int(ml_dtypes.finfo(dtype).bits)
     return 8 * dtype.itemsize
 
 

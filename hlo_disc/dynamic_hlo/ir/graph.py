@@ -261,9 +261,9 @@ def make_op(
     return op
 
 
-def is_array(op: Op) -> bool:
+def is_array(op: Op | None) -> bool:
     """Whether an op is a constant of other than one element."""
-    return op.name == "constant" and op.attrs["value"].size != 1
+    return op is not None and op.name == "constant" and op.attrs["value"].size != 1
 
 
 def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> tuple[Region, tuple[Value, ...]]:

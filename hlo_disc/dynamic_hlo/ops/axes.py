@@ -250,7 +250,8 @@ def over_windows(attributes: Sequence[str]) -> AxisRule:
 
 
 def _indices(op: Op) -> Value:
-    return op.operands[op.attrs.get("count", 1)]
+    count: int = op.attrs.get("count", 1)
+    return op.operands[count]
 
 
 def moved(op: Op) -> Value:

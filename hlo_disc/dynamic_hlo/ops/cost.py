@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, is_array
 from hlo_disc.dynamic_hlo.ops.table import OPS, kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 
@@ -37,7 +37,7 @@ def free_ops(ops: Iterable[Op]) -> set[Op]:
     """Ops that are computed where they are used, every time: they read no memory and cost little. ops: in order."""
     free: set[Op] = set()
     for op in ops:
-        source = op.name in ("iota", "dim") or (op.name == "constant" and op.attrs["value"].size == 1)
+        source = kind(op) == "source" and not is_array(op)
         cheap = kind(op) in ("elementwise", "view") and not is_slow(op)
         if source or (cheap and all(x.op in free for x in op.operands)):
             free.add(op)

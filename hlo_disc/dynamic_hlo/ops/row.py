@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hlo_disc.dynamic_hlo.ops.axes import AxisRule
 from hlo_disc.dynamic_hlo.ops.inference import Rule
@@ -14,6 +13,7 @@ from hlo_disc.frozen import frozen
 class OpDef:
     """One op.
 
+    kind: what stages ask for to treat ops alike. "control" is a loop or a choice, "host" is for host code alone.
     operands: their number, None for any.
     infer: result types of an op under given facts; see inference.py for what it raises.
     reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function
@@ -29,7 +29,7 @@ class OpDef:
     kind: str
     operands: int | None
     infer: Rule
-    reference: Callable[..., Any]
+    reference: Callable[..., object]
     attrs: tuple[str, ...] = ()
     dialect: str = "stablehlo"
     expensive: bool = False

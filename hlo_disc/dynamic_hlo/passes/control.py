@@ -26,7 +26,7 @@ _HEAVY = ("reduce", "dot", "sort", "scatter", "assemble")
 
 def tidy(graph: Graph) -> Graph:
     """An equal graph with simpler control flow; the same object when there is nothing to do."""
-    if not any(op.name in ("while", "case") for op in graph.ops):
+    if not any(kind(op) == "control" for op in graph.ops):
         return graph
     ops, values, changed = _Remaker(graph.facts).run(graph.ops, graph.roots)
     return graph.with_roots(values, ops=tuple(ops)) if changed else graph
@@ -231,7 +231,7 @@ class _Remaker:
             if needed.isdisjoint(op.results) and not has_effect(op):
                 continue
             smaller, live = op, list(range(len(op.results)))
-            if op.name in ("while", "case"):
+            if kind(op) == "control":
                 live = _live(op, needed)
                 smaller = (_narrow_while if op.name == "while" else _narrow_case)(op, live)
                 self.changed |= smaller is not op

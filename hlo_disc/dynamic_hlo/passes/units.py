@@ -8,7 +8,7 @@ from typing import TypeVar
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
 from hlo_disc.dynamic_hlo.ops.axes import Affine, Reduced, Relation, Runs, Same, followed, moved, placed
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region, replaced
-from hlo_disc.dynamic_hlo.ops.table import axis_rule
+from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, kept_axes
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -22,7 +22,7 @@ def without_units(graph: Graph) -> Graph:
     """An equal graph whose loops, branches and ops with several results have none. Rules do all else."""
 
     def narrow(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
-        if op.name in ("while", "case"):
+        if kind(op) == "control":
             return _control_without_units(builder, op)
         return _several_beside_unit_dims(builder, op) if len(op.results) > 1 else None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -56,7 +58,7 @@ def _rest(x: _Interval, y: _Interval) -> _Interval:
     return 0, max(y[1] - 1, 0)
 
 
-_OPS = {
+_OPS: dict[str, Callable[[_Interval, _Interval], _Interval]] = {
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
     "mul": _multiplied,
     "floordiv": _divided,

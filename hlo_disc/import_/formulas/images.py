@@ -29,8 +29,7 @@ def cubic_far(d: Distance, a: float) -> Distance:
 def cubic_taps(fraction: Distance, a: float) -> list[tuple[int, Distance]]:
     """List the four neighbours of a position: (offset from the whole position below, weight)."""
     f = fraction
-    near, far = (lambda d: cubic_near(d, a)), (lambda d: cubic_far(d, a))
-    return [(-1, far(f + 1)), (0, near(f)), (1, near(1 - f)), (2, far(2 - f))]
+    return [(-1, cubic_far(f + 1, a)), (0, cubic_near(f, a)), (1, cubic_near(1 - f, a)), (2, cubic_far(2 - f, a))]
 
 
 def cubic(d: Array) -> Array:

@@ -6,15 +6,18 @@ dictionary a nested tuple; so it can be written to a file, compared, and handed 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from hlo_disc.mlir import ir
 
+if TYPE_CHECKING:
+    from hlo_disc.import_.jax_edge.jax_callbacks import Callback
+
 # What each attribute is: its kind and dtype, and its content.
-Setting: TypeAlias = "tuple[str, str, str | Config]"
-Config: TypeAlias = "tuple[tuple[str, str, str, str | Config], ...]"
+Setting: TypeAlias = "tuple[str, str, str | Config | Callback]"
+Config: TypeAlias = "tuple[tuple[str, str, str, str | Config | Callback], ...]"
 
 _ARRAYS = (
     (ir.DenseBoolArrayAttr, "bool"),
@@ -52,8 +55,8 @@ def _attribute(name: str, attribute: ir.Attribute) -> Setting:
             )
     if isinstance(attribute, ir.FloatAttr) and str(attribute.type) in _FLOATS:
         return _elements("scalar", np.array(attribute.value, _FLOATS[str(attribute.type)]))
-    for kind, dtype in _ARRAYS:
-        if isinstance(attribute, kind):
+    for array_kind, dtype in _ARRAYS:
+        if isinstance(attribute, array_kind):
             return _elements("array", np.array(list(attribute), dtype))
     if isinstance(attribute, ir.DenseElementsAttr):
         array = np.asarray(attribute)

@@ -48,7 +48,7 @@ def custom_call(r: Reader, op: ir.OpView, target: str, operands: list[Operand]) 
     """A call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
     if target in _CALLBACKS:
         r.unsupported(_OF_A_PROCESS)
-    if "called_computations" in op.attributes and len(op.attributes["called_computations"]):
+    if "called_computations" in op.attributes and len(ir.ArrayAttr(op.attributes["called_computations"])):
         r.unsupported(f"custom call @{target} takes functions of the module, which is not supported")
     config = _callback(r, op) if target == CALLBACK else _config(r, op, target)
     shaping = r.attr(op, "indices_of_shape_operands", ints) if "indices_of_shape_operands" in op.attributes else ()
@@ -69,7 +69,8 @@ def custom_call(r: Reader, op: ir.OpView, target: str, operands: list[Operand]) 
     aliases = tuple((read.index(i), k) for i, k in _aliases(op))
     effect = _flag(r, op, "has_side_effect")
     if "hlo_disc.operand_orders" in op.attributes:  # a dump of ours, in which values are as they lie in memory
-        first, second = (tuple(map(ints, op.attributes[f"hlo_disc.{x}_orders"])) for x in ("operand", "result"))
+        ours = (ir.ArrayAttr(op.attributes[f"hlo_disc.{x}_orders"]) for x in ("operand", "result"))
+        first, second = (tuple(map(ints, orders)) for orders in ours)
         return _emit(r, target, config, values, types, (first, second), aliases, effect)
     layouts = _orders(op, "operand_layouts", [x.rank for x in values] if not shaping else _ranks(r, op))
     orders = tuple(layouts[i] for i in read), tuple(_orders(op, "result_layouts", [len(shape) for shape in shapes]))
@@ -190,12 +191,14 @@ def _orders(op: ir.OpView, name: str, ranks: Sequence[int]) -> list[Order]:
     """For each value its axes, outermost first; layouts are written innermost first."""
     if name not in op.attributes:
         return [tuple(range(rank)) for rank in ranks]
-    return [tuple(reversed(ints(layout))) for layout in op.attributes[name]]
+    return [tuple(reversed(ints(layout))) for layout in ir.ArrayAttr(op.attributes[name])]
 
 
 def _aliases(op: ir.OpView) -> list[tuple[int, int]]:
+    if "output_operand_aliases" not in op.attributes:
+        return []
     found = []
-    for attribute in op.attributes["output_operand_aliases"] if "output_operand_aliases" in op.attributes else ():
+    for attribute in ir.ArrayAttr(op.attributes["output_operand_aliases"]):
         alias = stablehlo.OutputOperandAlias(attribute)
         found.append((alias.operand_index, next(iter(alias.output_tuple_indices), 0)))
     return found

@@ -59,7 +59,7 @@ def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:
 
 def _top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
     """The largest (or smallest) elements of the last axis in order, and where they are; of equal ones the first."""
-    attributes = op.attributes
+    attributes: ir.OpAttributeMap | ir.DictAttr = op.attributes
     if "mhlo.attributes" in attributes:  # a custom call that stands for the op
         attributes = ir.DictAttr(attributes["mhlo.attributes"])
     largest = "largest" not in attributes or bool(attributes["largest"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hlo_disc.import_.sizes.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
-    from hlo_disc.mlir import ir
 
 Result = Operand | Sequence[Operand]
-Handler = Callable[["Reader", "ir.OpView", list[Operand]], Result]
+# The op is MLIR's, or a node of TensorFlow's, which has the same form: a reader has handlers for one of them.
+Handler = Callable[["Reader", Any, list[Operand]], Result]

@@ -20,7 +20,7 @@ from jax._src.interpreters import mlir
 from hlo_disc.errors import CallError
 from hlo_disc.import_.handlers.library import CALLBACK
 from hlo_disc.import_.jax_edge.size_questions import is_size, settle
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -93,7 +93,7 @@ class Callback:
         return arrays
 
 
-def rules(callbacks: list[Callback]) -> Iterator[tuple[core.Primitive, Callable[..., Sequence[ir.Value]]]]:
+def rules(callbacks: list[Callback]) -> Iterator[tuple[core.Primitive, Callable[..., Sequence[MlirValue]]]]:
     """The primitives with their lowerings, which add to `callbacks`: custom calls name them by their place there."""
     for module, name in _PRIMITIVES:
         run = getattr(module, f"{name}_impl")
@@ -105,9 +105,9 @@ def _lower(
     name: str,
     run: Callable[..., Sequence[ArrayLike]],
     ctx: mlir.LoweringRuleContext,
-    *args: ir.Value,
+    *args: MlirValue,
     **params: object,
-) -> Sequence[ir.Value]:
+) -> Sequence[MlirValue]:
     avals = [core.physical_aval(aval) for aval in ctx.avals_out]
     if "result_avals" in params:
         params["result_avals"] = None  # nobody reads them, and their sizes are those of the trace

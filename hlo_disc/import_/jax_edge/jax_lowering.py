@@ -19,7 +19,7 @@ from jax._src.lax.control_flow import loops
 from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.import_.jax_edge import jax_callbacks
 from hlo_disc.import_.jax_edge.size_numbers import scalar
-from hlo_disc.mlir import ir, stablehlo
+from hlo_disc.mlir import MlirValue, ir, stablehlo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,8 +58,8 @@ def parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParamete
 
 
 def _fft(
-    ctx: mlir.LoweringRuleContext, x: ir.Value, *, fft_type: fft.FftType, fft_lengths: Sequence[Size]
-) -> Sequence[ir.Value]:
+    ctx: mlir.LoweringRuleContext, x: MlirValue, *, fft_type: fft.FftType, fft_lengths: Sequence[Size]
+) -> Sequence[MlirValue]:
     """`hlo_disc.fft(x, lengths) {transform}` where a length is symbolic: `stablehlo.fft` writes them as numbers."""
     if all(isinstance(n, int) for n in fft_lengths):
         return fft._fft_lowering(ctx, x, fft_type=fft_type, fft_lengths=fft_lengths)
@@ -77,11 +77,11 @@ def _all_reduce(
     of_two: core.Primitive,
     of_axes: Callable[..., Array],
     ctx: mlir.LoweringRuleContext,
-    x: ir.Value,
+    x: MlirValue,
     *,
     axes: Sequence[int | str],
     axis_index_groups: Sequence[Sequence[int]] | None,
-) -> Sequence[ir.Value]:
+) -> Sequence[MlirValue]:
     """Over axes that `vmap` has given numbers: JAX's rule takes the sizes of all for numbers too."""
     if all(isinstance(axis, int) for axis in axes):
         return mlir.lower_fun(of_axes, multiple_results=False)(ctx, x, axes=tuple(axes))
@@ -90,12 +90,12 @@ def _all_reduce(
 
 def _composite(
     ctx: mlir.LoweringRuleContext,
-    *args: ir.Value,
+    *args: MlirValue,
     name: str,
     attributes: Sequence[tuple[str, object]],
     version: int,
     **decomposition: core.ClosedJaxpr,
-) -> Sequence[ir.Value]:
+) -> Sequence[MlirValue]:
     """The composite's decomposition in its place: JAX gives it the dimension variables, which the op does not pass."""
     if not ctx.module_context.shape_poly_state.uses_dim_vars:
         named = {"name": name, "attributes": attributes, "version": version}
@@ -104,7 +104,7 @@ def _composite(
     return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
 
 
-def _integer_pow(ctx: mlir.LoweringRuleContext, x: ir.Value, *, y: Size) -> Sequence[ir.Value]:
+def _integer_pow(ctx: mlir.LoweringRuleContext, x: MlirValue, *, y: Size) -> Sequence[MlirValue]:
     """By squaring, a bit of the exponent a turn, in JAX's order: JAX writes out what it takes for a number."""
     if isinstance(y, int):
         return lax_internal._integer_pow_lowering(ctx, x, y=y)
@@ -149,7 +149,7 @@ def _cholesky_update(factor: Array, vector: Array) -> Array:
     return lax.fori_loop(0, vector.shape[0], turned, (factor, vector))[0]
 
 
-def _hessenberg(ctx: mlir.LoweringRuleContext, a: ir.Value) -> Sequence[ir.Value]:
+def _hessenberg(ctx: mlir.LoweringRuleContext, a: MlirValue) -> Sequence[MlirValue]:
     """JAX refuses a symbolic size too, but fails when it makes the message."""
     (aval,) = ctx.avals_in
     if not isinstance(aval.shape[-1], int):
@@ -179,8 +179,8 @@ def _qr(a: Array, *, pivoting: bool, full_matrices: bool, use_magma: bool | None
 
 
 def _rng_uniform(
-    ctx: mlir.LoweringRuleContext, low: ir.Value, high: ir.Value, *, shape: Sequence[Size]
-) -> Sequence[ir.Value]:
+    ctx: mlir.LoweringRuleContext, low: MlirValue, high: MlirValue, *, shape: Sequence[Size]
+) -> Sequence[MlirValue]:
     """JAX takes the sizes for numbers, which the op does not."""
     (aval,) = ctx.avals_out
     sizes = mlir.eval_dynamic_shape_as_tensor(ctx, shape)
@@ -190,8 +190,8 @@ def _rng_uniform(
 
 
 def _scan(
-    ctx: mlir.LoweringRuleContext, *args: ir.Value, length: Size, unroll: int, **params: object
-) -> Sequence[ir.Value]:
+    ctx: mlir.LoweringRuleContext, *args: MlirValue, length: Size, unroll: int, **params: object
+) -> Sequence[MlirValue]:
     """One step a turn, where there are any number: JAX asks what is left of turns of more steps, for speed alone."""
     steps = unroll if isinstance(length, int) else 1
     return mlir.lower_fun(loops._scan_impl)(ctx, *args, length=length, unroll=steps, **params)

@@ -31,7 +31,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.calls import SIZE
-from hlo_disc.mlir import ir, stablehlo
+from hlo_disc.mlir import MlirValue, elements, ir, stablehlo
 
 if TYPE_CHECKING:
     from jax._src.export.shape_poly import _DimExpr as SymbolicSize
@@ -105,7 +105,7 @@ def scalar(number: Exact, dtype: DTypeLike, weak_type: bool = False, fits: str =
     return number_p.bind(number=_of_dims(number), dtype=np.dtype(dtype), weak_type=weak_type, fits=fits)
 
 
-def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attributes: ir.Attribute) -> ir.Value:
+def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attributes: ir.Attribute) -> MlirValue:
     """A size in a program: an argument, or one op that says which. JAX computes those of each shape anew."""
     text, names = str(size), ctx.module_context.shape_poly_state.dim_vars
     if text in names and not attributes and (given := ctx.dim_var_values[names.index(text)]).type == type_:
@@ -227,7 +227,7 @@ number_p.def_abstract_eval(lambda *, number, dtype, weak_type, fits: core.Shaped
 
 def _lowered(
     ctx: mlir.LoweringRuleContext, *, number: Dim | Exact, dtype: np.dtype, weak_type: bool, fits: str
-) -> list[ir.Value]:
+) -> list[MlirValue]:
     type_ = mlir.aval_to_ir_type(ctx.module_context, ctx.avals_out[0])
     if isinstance(number, Dim) and fits and dtype.kind in "iu":
         return [size_op(ctx, number, type_, fits=ir.StringAttr.get(fits))]
@@ -248,14 +248,14 @@ class _Lowering:
         self.f64 = ir.RankedTensorType.get((), ir.F64Type.get())
         self.i64 = ir.RankedTensorType.get((), ir.IntegerType.get_signless(64))
 
-    def integer(self, size: Dim) -> ir.Value:
+    def integer(self, size: Dim) -> MlirValue:
         within = any(atom.kind != "symbol" for monomial, _ in size.terms for atom in monomial)
         return size_op(self.ctx, size, self.i64, **({"fits": ir.StringAttr.get("used")} if within else {}))
 
-    def constant(self, value: float) -> ir.Value:
-        return stablehlo.constant(ir.DenseElementsAttr.get(np.array(value, np.float64), type=self.f64.element_type))
+    def constant(self, value: float) -> MlirValue:
+        return stablehlo.constant(elements(np.array(value, np.float64), self.f64.element_type))
 
-    def real(self, number: Dim | Exact) -> ir.Value:
+    def real(self, number: Dim | Exact) -> MlirValue:
         if isinstance(number, Number):
             return self._apply(number.name, *map(self.real, number.args))
         if not isinstance(number, Dim):
@@ -270,7 +270,7 @@ class _Lowering:
             total = stablehlo.add(total, term)
         return total
 
-    def _apply(self, name: str, *args: ir.Value) -> ir.Value:
+    def _apply(self, name: str, *args: MlirValue) -> MlirValue:
         if name not in ("floordiv", "mod"):
             return _OPS[name](*args)
         x, y = args
@@ -283,11 +283,11 @@ class _Lowering:
         return stablehlo.round_nearest_even(stablehlo.divide(stablehlo.subtract(x, rest), y))
 
 
-def _compare(direction: str, x: ir.Value, y: ir.Value) -> ir.Value:
+def _compare(direction: str, x: MlirValue, y: MlirValue) -> MlirValue:
     return stablehlo.compare(x, y, stablehlo.ComparisonDirectionAttr.get(direction))
 
 
-_OPS: dict[str, Callable[..., ir.Value]] = {
+_OPS: dict[str, Callable[..., MlirValue]] = {
     "add": lambda x, y: stablehlo.add(x, y),
     "sub": lambda x, y: stablehlo.subtract(x, y),
     "mul": lambda x, y: stablehlo.multiply(x, y),
@@ -348,7 +348,7 @@ def install() -> None:
         number = exact_of(x)
         return lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
 
-    def evaluated(ctx: mlir.LoweringRuleContext, shape: Sequence[Size]) -> tuple[int | ir.Value, ...]:
+    def evaluated(ctx: mlir.LoweringRuleContext, shape: Sequence[Size]) -> tuple[int | MlirValue, ...]:
         """The sizes of a shape, each one op."""
         if not all(isinstance(n, int) or is_traced(n) for n in shape):
             return evaluate(ctx, shape)

@@ -58,7 +58,7 @@ class Symbolic:
         return self.exact and not self.wraps
 
     def may_wrap(
-        self, op: ir.OpView, operands: Sequence[Operand], handler: Handler | None, facts: ShapeFacts | None
+        self, op: object, operands: Sequence[Operand], handler: Handler | None, facts: ShapeFacts | None
     ) -> None:
         """As the result of an op that may be computed as data. facts: of sizes, where it makes new numbers."""
         self.wraps = self.wraps.union(*(x.wraps for x in operands if type(x) is Symbolic))

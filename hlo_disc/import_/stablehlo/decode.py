@@ -7,9 +7,9 @@ A `Decoder` lives as long as one import; nothing is kept afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import (
     is_integer,
 )
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 T = TypeVar("T")
 
@@ -105,7 +105,8 @@ def ints(attribute: ir.Attribute) -> tuple[int, ...]:
     """A dense array or dense elements of integers."""
     if isinstance(attribute, ir.DenseElementsAttr):
         return tuple(np.asarray(attribute).reshape(-1).tolist())
-    return tuple(map(int, attribute))
+    # There is a class for arrays of each type. What is none has no elements: a TypeError.
+    return tuple(map(int, cast("Iterable[int]", attribute)))
 
 
 def integer(attribute: ir.Attribute) -> int:
@@ -117,7 +118,7 @@ def enumerator(attribute: ir.Attribute) -> str:
     return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
 
 
-def is_token(value: ir.Value) -> bool:
+def is_token(value: MlirValue) -> bool:
     """Whether a value of a module orders effects, and carries nothing."""
     return mlir.stablehlo.TokenType.isinstance(value.type)
 
@@ -198,10 +199,14 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsA
         return function.entry_block.operations[0].attributes["value"]
 
 
+def _parts(location: ir.FusedLoc) -> list[ir.Location]:
+    return cast("list[ir.Location]", location.locations)  # which are objects to jaxlib's stubs
+
+
 def location_name(location: ir.Location) -> str:
     """The name of a location, "" when it has none."""
     while isinstance(location, ir.FusedLoc) and location.locations:
-        location = location.locations[0]
+        location = _parts(location)[0]
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
@@ -224,5 +229,5 @@ def location_line(location: ir.Location) -> str:
         elif isinstance(at, ir.CallSiteLoc):
             waiting += [(at.caller, ""), (at.callee, "")]
         elif isinstance(at, ir.FusedLoc):
-            waiting += [(part, function) for part in reversed(at.locations)]
+            waiting += [(part, function) for part in reversed(_parts(at))]
     return ""

@@ -25,7 +25,7 @@ from hlo_disc.import_.sizes.elements import Compare, Junction
 from hlo_disc.import_.sizes.shapes import Evaluator, Operand, Symbolic
 from hlo_disc.import_.sizes.symbols import DimsOfInputs, Input, parse_shape, select_specs, solve
 from hlo_disc.import_.stablehlo.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_line, text
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 _GLOBAL = "jax.global_constant"
 _SHAPE = "hlo_disc.shape"
@@ -91,7 +91,7 @@ def input_shapes(
     return Inputs(inputs_, tuple(sizes), _reopened(inputs_, [static for _, static in types]))
 
 
-def _input_type(decoder: Decoder, argument: ir.BlockArgument, name: str) -> tuple[np.dtype, TypeShape]:
+def _input_type(decoder: Decoder, argument: ir.BlockArgument[ir.Type], name: str) -> tuple[np.dtype, TypeShape]:
     try:
         return decoder.tensor(argument.type)
     except UnsupportedTypeError as error:
@@ -135,14 +135,14 @@ def _reopened(inputs: Sequence[Input], types: Sequence[tuple[int | None, ...]]) 
     return values
 
 
-def _argument_attributes(main: ir.OpView, length: int) -> list[ir.DictAttr]:
+def _argument_attributes(main: ir.OpView, length: int) -> Sequence[ir.DictAttr | None]:
     if "arg_attrs" not in main.attributes:
         return [None] * length
     return [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
 
 
 def _input_names(
-    arguments: Sequence[ir.BlockArgument], framework: _Framework, names: Sequence[str] | None
+    arguments: Sequence[ir.BlockArgument[ir.Type]], framework: _Framework, names: Sequence[str] | None
 ) -> list[str]:
     if names is not None:
         if len(names) != len(arguments):
@@ -156,7 +156,7 @@ def _input_names(
     return [name if name and times[name] == 1 else f"args[{i}]" for i, name in enumerate(found)]
 
 
-def _location_name(argument: ir.BlockArgument) -> str:
+def _location_name(argument: ir.BlockArgument[ir.Type]) -> str:
     location = argument.location
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
@@ -186,7 +186,7 @@ class _Framework:
             None,
         )
 
-    def argument_names(self) -> dict[ir.Value, str]:
+    def argument_names(self) -> dict[MlirValue, str]:
         """Names that the called function has for arguments of `main`."""
         if self.callee is None:
             return {}

@@ -29,7 +29,7 @@ from hlo_disc.import_.sizes.elements import Compare, Element, conjuncts, constan
 from hlo_disc.import_.sizes.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.import_.stablehlo.decode import Decoder, TypeShape, is_token, location_name, text
 from hlo_disc.import_.stablehlo.policy import JAX, Origin, StaticShapes
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 if TYPE_CHECKING:
     from hlo_disc.import_.jax_edge.jax_callbacks import Callback
@@ -49,12 +49,12 @@ class NeedsLegalising(Exception):
     """An op that StableHLO's own passes can take apart."""
 
 
-class _Env(dict[ir.Value, Operand]):
+class _Env(dict[MlirValue, Operand]):
     """The operands that the values of a block stand for; other values are looked up in the enclosing block."""
 
-    outer: Mapping[ir.Value, Operand] | None = None
+    outer: Mapping[MlirValue, Operand] | None = None
 
-    def __missing__(self, value: ir.Value) -> Operand:
+    def __missing__(self, value: MlirValue) -> Operand:
         if self.outer is None:
             raise KeyError(value)
         return self.outer[value]
@@ -143,7 +143,7 @@ class Reader(Construction):
             self.unsupported(f"regions are nested more than {_MOST_REGIONS} deep")
         op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
         self.builder = GraphBuilder(self.facts)
-        self._constants, self._attributes, self._sizes = map(dict, caches[:3])
+        self._constants, self._attributes, self._sizes = dict(caches[0]), dict(caches[1]), dict(caches[2])
         self._made = []
         self.nested += 1
         scalars = dict(self.evaluator.scalars)
@@ -162,7 +162,7 @@ class Reader(Construction):
         return self.run(region.blocks[0], [], self._env)
 
     def run(
-        self, block: ir.Block, operands: Sequence[Operand], outer: Mapping[ir.Value, Operand] | None = None
+        self, block: ir.Block, operands: Sequence[Operand], outer: Mapping[MlirValue, Operand] | None = None
     ) -> list[Operand]:
         """The results of a block's ops. outer: what the values of the enclosing block stand for."""
         saved = self._env
@@ -246,7 +246,7 @@ class Reader(Construction):
                     if size is not None:
                         self.equal(d, Dim.const(size), f"dimension {axis} of result {number} and what its type says")
 
-    def _check_type(self, result: ir.OpResult, value: Value) -> None:
+    def _check_type(self, result: ir.OpResult[ir.Type], value: Value) -> None:
         """Sizes that the module writes hold for what inference made of them."""
         for axis, (size, d) in enumerate(zip(self.decoder.tensor(result.type)[1], value.shape, strict=True)):
             if size is not None and (not d.is_const or d.value != size):

@@ -110,4 +110,5 @@ def read_program(program: Program, *, dims: DimsOfInputs | None = None, constrai
             shape.append(given)
         inputs.append(Input(name, dtype, tuple(shape)))
     reader = TensorFlowReader(program.functions, decoder, StaticShapes(), TENSORFLOW)  # type: ignore[arg-type]
-    return read_block(reader, program.name, program.main.block, Inputs(tuple(inputs), (), {}), constraints)
+    block = program.main.block  # of the form of MLIR's
+    return read_block(reader, program.name, block, Inputs(tuple(inputs), (), {}), constraints)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from hlo_disc.jitted.transforms.derived import Arrays, Batched, Function, Moved, Params, Results, Tangent, Tangents
-    from hlo_disc.mlir import ir
+    from hlo_disc.mlir import MlirValue
 
 
 TWICE = "it has a custom_vjp and is differentiated twice: JAX differentiates the forward rule then, not the function"
@@ -399,10 +399,10 @@ def _called(params: Params) -> tuple[Literal["pair", "flat"], FlatFunction]:
     return ("pair", params["pair"].flat) if "pair" in params else ("flat", params["flat"])
 
 
-def _lowering(platform: str, in_jit: Function, for_others: Function) -> Callable[..., Sequence[ir.Value]]:
+def _lowering(platform: str, in_jit: Function, for_others: Function) -> Callable[..., Sequence[MlirValue]]:
     """for_others: what another process can run, and what XLA can spread over devices."""
 
-    def lower(ctx: mlir.LoweringRuleContext, *operands: ir.Value, **params: Unpack[Params]) -> Sequence[ir.Value]:
+    def lower(ctx: mlir.LoweringRuleContext, *operands: MlirValue, **params: Unpack[Params]) -> Sequence[MlirValue]:
         if getattr(ctx.module_context.lowering_parameters, "for_export", False):
             return mlir.lower_fun(for_others)(ctx, *operands, **params)
         of, flat = _called(params)

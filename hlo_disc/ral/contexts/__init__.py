@@ -105,11 +105,13 @@ def register(package: str, claim: Claim) -> None:
 
 
 def _torch() -> int:
-    return sys.modules["torch"].cuda.current_stream(0).cuda_stream
+    stream: int = sys.modules["torch"].cuda.current_stream(0).cuda_stream
+    return stream
 
 
 def _cupy() -> int:
-    return sys.modules["cupy"].cuda.get_current_stream(0).ptr
+    stream: int = sys.modules["cupy"].cuda.get_current_stream(0).ptr
+    return stream
 
 
 # The package that defines a type of tensors on a GPU -> its current stream, as the driver knows it. A call runs in it.

@@ -110,7 +110,7 @@ def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.
 
 
 def _take(tensor: Tensor, like: jax.Array | None, weak: bool) -> jax.Array:
-    made = jax.dlpack.from_dlpack(tensor)
+    made: jax.Array = jax.dlpack.from_dlpack(tensor)
     if like is None or not like.committed:
         made = _uncommitted(made)
     return weakly_typed(made) if weak else made
@@ -121,7 +121,8 @@ def _uncommitted(array: jax.Array) -> jax.Array:
     from jax._src.array import ArrayImpl
 
     parts = array._arrays  # type: ignore[attr-defined]
-    return ArrayImpl(array.aval, array.sharding, parts, committed=False, _skip_checks=True)
+    made: jax.Array = ArrayImpl(array.aval, array.sharding, parts, committed=False, _skip_checks=True)
+    return made
 
 
 def platform_of(arrays: Sequence[object]) -> str:
@@ -139,7 +140,7 @@ def platform_of(arrays: Sequence[object]) -> str:
 def _platform(array: jax.Array) -> str:
     client = next(iter(array.sharding.device_set)).client
     if client.platform != "gpu":
-        return client.platform
+        return str(client.platform)
     return "rocm" if "rocm" in client.platform_version.lower() else "cuda"
 
 
@@ -147,7 +148,8 @@ def weakly_typed(array: jax.Array) -> jax.Array:
     """Return the array or tracer with a weak type, which another operand's type overrules."""
     from jax._src.lax.lax import _convert_element_type
 
-    return _convert_element_type(array, array.dtype, weak_type=True)
+    weak: jax.Array = _convert_element_type(array, array.dtype, weak_type=True)
+    return weak
 
 
 @cache
@@ -161,6 +163,7 @@ def _fast_wrap() -> Callable[..., jax.Array] | None:
         from jax.core import ShapedArray
         from jaxlib._jax import batched_device_put
 
+        put: Callable[..., jax.Array] = batched_device_put
         aval_of = lru_cache(4096)(lambda shape, dtype, weak: ShapedArray(shape, dtype, weak_type=weak))
         device = jax.local_devices(backend="cpu")[0]
 
@@ -168,12 +171,12 @@ def _fast_wrap() -> Callable[..., jax.Array] | None:
             try:
                 if like is not None and like._committed and len(where := like.sharding.device_set) == 1:
                     aval = aval_of(array.shape, array.dtype, weak)
-                    return batched_device_put(aval, SingleDeviceSharding(*where), [array], list(where), True)
+                    return put(aval, SingleDeviceSharding(*where), [array], list(where), True)
             except RuntimeError:  # a transfer guard, and `_wrap` knows that nothing moves
                 pass
             return _wrap(array, like, weak)
 
-        fast_wrap = wrapper(batched_device_put, aval_of, SingleDeviceSharding(device), [device], otherwise)
+        fast_wrap = wrapper(put, aval_of, SingleDeviceSharding(device), [device], otherwise)
         like = jax.device_put(np.zeros((), np.float32))
         sample = fast_wrap(np.ones((2,), np.float32), like, False)
         found = np.asarray(sample)  # an index would be compiled by XLA
@@ -191,13 +194,17 @@ def new_array(array: np.ndarray, weak: bool = False) -> jax.Array:
 
 def key_data(keys: jax.Array) -> jax.Array:
     """The data of random keys, uint32, with the axes of one key's data last. Also of a tracer."""
-    data = getattr(keys, "_base_array", None)  # as `jax.random.key_data`, which takes 50 us
-    return jax.random.key_data(keys) if data is None else data
+    data: jax.Array | None = getattr(keys, "_base_array", None)  # as `jax.random.key_data`, which takes 50 us
+    if data is None:
+        data = jax.random.key_data(keys)
+    return data
 
 
 def keys_of(data: jax.Array | np.ndarray, dtype: KeyTy) -> jax.Array:
     """Random keys of a dtype from their data. Also of a tracer."""
-    return jax.random.wrap_key_data(new_array(data) if isinstance(data, np.ndarray) else data, impl=dtype._impl)
+    made = new_array(data) if isinstance(data, np.ndarray) else data
+    keys: jax.Array = jax.random.wrap_key_data(made, impl=dtype._impl)
+    return keys
 
 
 @cache
@@ -256,9 +263,10 @@ def compiled_with(
         return tuple(weakly_typed(x) if w else x for x, w in zip(results, weak, strict=True))
 
     try:
-        return jax.jit(hlo_disc_held).lower(*arrays).compile()
+        compiled: Callable[..., tuple[jax.Array, ...]] = jax.jit(hlo_disc_held).lower(*arrays).compile()
     finally:
         executable.withdraw(number)
+    return compiled
 
 
 def array_type() -> type:
@@ -278,14 +286,17 @@ def _as_bytes(array: jax.Array) -> jax.Array:
     """An array of narrow elements with a byte for each, as programs have them; all others as they are."""
     if not is_narrow(array.dtype):
         return array
-    return jax.lax.bitcast_convert_type(array, _unsigned(array.dtype)).astype(np.uint8)
+    bits: jax.Array = jax.lax.bitcast_convert_type(array, _unsigned(array.dtype))
+    return bits.astype(np.uint8)
 
 
 def _of_bytes(array: jax.Array, dtype: np.dtype) -> jax.Array:
     if not is_narrow(dtype):
         return array
-    return jax.lax.bitcast_convert_type(array.astype(_unsigned(dtype)), dtype)
+    elements: jax.Array = jax.lax.bitcast_convert_type(array.astype(_unsigned(dtype)), dtype)
+    return elements
 
 
 def _unsigned(dtype: DTypeLike) -> np.dtype:
-    return np.dtype(ml_dtypes.uint2 if np.dtype(dtype).name.endswith("int2") else ml_dtypes.uint4)
+    kind: type = ml_dtypes.uint2 if np.dtype(dtype).name.endswith("int2") else ml_dtypes.uint4
+    return np.dtype(kind)

@@ -18,7 +18,7 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.kernel_ops import CHECKED, KERNELS, UNPREDICTABLE, KernelName
-from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
+from hlo_disc.mlir import MlirValue, arith, func, gpu, ir, memref, scf, vector
 from hlo_disc.stitch.codegen.lanes import Lanes, SimdLanes
 from hlo_disc.stitch.codegen.values.val import ForLoop, OpenScope, Scalar, Val, signed
 
@@ -98,7 +98,7 @@ class Builder:
         return self.scopes[-1]
 
     @contextmanager
-    def enter(self, op: ir.OpView, block: ir.Block, conditional: bool = False) -> Iterator[OpenScope]:
+    def enter(self, op: ir.OpView | None, block: ir.Block, conditional: bool = False) -> Iterator[OpenScope]:
         """Build inside `block`, a region of `op`."""
         scope = OpenScope(op, len(self.scopes), conditional)
         self.scopes.append(scope)
@@ -110,7 +110,7 @@ class Builder:
 
     def pure(
         self,
-        build: Callable[[], ir.Value],
+        build: Callable[[], MlirValue],
         lanes: int,
         operands: Sequence[Val],
         speculate: bool = True,
@@ -137,7 +137,9 @@ class Builder:
         if scope is self.scope:
             made = Val(self, build(), lanes)
         else:
-            with ir.InsertionPoint(self.scopes[depth + 1].op):
+            inside = self.scopes[depth + 1].op
+            assert inside is not None
+            with ir.InsertionPoint(inside):
                 made = Val(self, build(), lanes, scope)
         if key is not None:
             scope.known[known] = made
@@ -176,18 +178,21 @@ class Builder:
         if element is self.index_type:
             self.module.largest_index = max(self.module.largest_index, abs(x))
 
-        def build() -> ir.Value:
+        def build() -> MlirValue:
             floating = element in self._floats
             attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, signed(int(x)))
             type_ = self.vec(lanes, element)
-            return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attr) if lanes else attr).result
+            made: MlirValue
+            made = arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attr) if lanes else attr).result
+            return made
 
         return self.at_entry((x if type(x) is int else repr(x), element, lanes), build, lanes)
 
-    def at_entry(self, key: tuple[Hashable, ...], build: Callable[[], ir.Value], lanes: int = 0) -> Val:
+    def at_entry(self, key: tuple[Hashable, ...], build: Callable[[], MlirValue], lanes: int = 0) -> Val:
         """An op without operands at the top of the function, once for equal keys."""
         found = self._constants.get(key)
         if found is None:
+            assert self._entry is not None
             with ir.InsertionPoint.at_block_begin(self._entry), self._unknown:
                 found = self._constants[key] = Val(self, build(), lanes, self.scopes[0])
         return found
@@ -247,10 +252,11 @@ class Builder:
         lanes = max(condition.lanes, x.lanes, y.lanes)
         c, x, y = self.splat(condition, lanes), self.splat(x, lanes), self.splat(y, lanes)
 
-        def build() -> ir.Value:
+        def build() -> MlirValue:
             op = arith.SelectOp(c.v, x.v, y.v)
             UNPREDICTABLE.set(op, unpredictable)
-            return op.result
+            made: MlirValue = op.result
+            return made
 
         return self.pure(build, lanes, [c, x, y], key=("select", unpredictable))
 
@@ -331,8 +337,9 @@ class Builder:
         at, mask = self.index(i), mask or self.const(1, self.i1, lanes)
         zero, type_ = self.const(0, element, lanes), self.vec(lanes, element)
 
-        def build() -> ir.Value:
-            return vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result
+        def build() -> MlirValue:
+            made: MlirValue = vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result
+            return made
 
         operands = [buffer, at, offsets, mask]
         return self.pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc import mlir
 from hlo_disc.kernel_ops import Compress
-from hlo_disc.mlir import arith, ir, memref, vector
+from hlo_disc.mlir import MlirValue, arith, ir, memref, vector
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 if TYPE_CHECKING:
@@ -99,8 +99,9 @@ class Lanes(ABC):
     def load_one(self, buffer: Val, at: Val, fixed: bool) -> Val:
         """An element, see `Builder.load`."""
 
-        def build() -> ir.Value:
-            return memref.LoadOp(buffer.v, [at.v]).result
+        def build() -> MlirValue:
+            element: MlirValue = memref.LoadOp(buffer.v, [at.v]).result
+            return element
 
         return self.b.pure(build, 0, [buffer, at], speculate=False, key="load") if fixed else Val(self.b, build())
 
@@ -227,10 +228,13 @@ class SimdLanes(Lanes):
             zero = self.b.const(0, element, lanes)
             operands.append(mask)
 
-        def build() -> ir.Value:
+        def build() -> MlirValue:
             if mask is None:
-                return vector.LoadOp(type_, buffer.v, [at.v]).result
-            return vector.MaskedLoadOp(type_, buffer.v, [at.v], mask.v, zero.v).result
+                op = vector.LoadOp(type_, buffer.v, [at.v])
+            else:
+                op = vector.MaskedLoadOp(type_, buffer.v, [at.v], mask.v, zero.v)
+            part: MlirValue = op.result
+            return part
 
         return self.b.pure(build, lanes, operands, speculate=False) if fixed else Val(self.b, build(), lanes)
 

@@ -6,7 +6,7 @@ A `Device` says which of them there are; nothing else in `codegen` knows any.
 from __future__ import annotations
 
 from hlo_disc.kernel_ops import Extension, TileAction
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
@@ -15,8 +15,9 @@ def apply(b: Builder, op: Extension, *operands: Val) -> Val:
     """Return the result of an op: it has the lanes of the first operand, or those of its own type."""
     first = operands[0]
 
-    def build() -> ir.Value:
-        return op.build(*(x.v for x in operands)).results[0]
+    def build() -> MlirValue:
+        result: MlirValue = op.build(*(x.v for x in operands)).results[0]
+        return result
 
     if op.pure:
         return b.pure(build, first.lanes, operands)

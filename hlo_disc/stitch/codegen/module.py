@@ -64,8 +64,8 @@ class ModuleBuilder:
         self._unknown = ir.Location.unknown()
         self._unknown.__enter__()
         self._module, self._kernels = _empty_module()
-        noalias, readonly = {"llvm.noalias": ir.UnitAttr.get()}, {"llvm.readonly": ir.UnitAttr.get()}
-        self._access = {"r": noalias | readonly, "w": noalias, "": {}}
+        noalias: dict[str, ir.Attribute] = {"llvm.noalias": ir.UnitAttr.get()}
+        self._access = {"r": {**noalias, "llvm.readonly": ir.UnitAttr.get()}, "w": noalias, "": {}}
         self.library: dict[Any, int] = {}
         self.largest_index = 0
         self._declared: set[str] = set()

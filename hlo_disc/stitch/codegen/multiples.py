@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 
 # No alignment is larger than this many elements; 0 is a multiple of everything.
 _MOST = 1 << 12
@@ -15,24 +15,24 @@ class Multiples:
     """The largest powers of two that are known to divide the indices that a function computes."""
 
     def __init__(self) -> None:
-        self._given: dict[ir.Value, int] = {}
-        self._found: dict[ir.Value, int] = {}
+        self._given: dict[MlirValue, int] = {}
+        self._found: dict[MlirValue, int] = {}
 
-    def add(self, value: ir.Value, number: int) -> None:
+    def add(self, value: MlirValue, number: int) -> None:
         """The value is known to be a multiple of the number."""
         self._given[value] = number
         self._found = dict(self._given)
 
-    def of(self, value: ir.Value) -> int:
+    def of(self, value: MlirValue) -> int:
         """Return the largest known power of two that divides one value, up to 4096."""
         return math.gcd(self._of(value), _MOST)
 
-    def _of(self, value: ir.Value) -> int:
+    def _of(self, value: MlirValue) -> int:
         if value not in self._found:  # an op is reached on very many ways
             self._found[value] = self._made_of(value)
         return self._found[value]
 
-    def _made_of(self, value: ir.Value) -> int:
+    def _made_of(self, value: MlirValue) -> int:
         if isinstance(value.owner, ir.Block):
             return self._counter(ir.BlockArgument(value))
         op = value.owner
@@ -41,7 +41,7 @@ class Multiples:
         rule = _RULES.get(op.name)
         return rule(*map(self._of, op.operands)) if rule else 1
 
-    def _counter(self, argument: ir.BlockArgument) -> int:
+    def _counter(self, argument: ir.BlockArgument[ir.Type]) -> int:
         """The counter of a loop goes from its start in its steps."""
         loop = argument.owner.owner
         if loop.name != "scf.for" or argument.arg_number != 0:

@@ -18,7 +18,7 @@ import numpy as np
 from hlo_disc.abi import GPU_ALIGNMENT
 from hlo_disc.device import EXCHANGE_BYTES, Team
 from hlo_disc.kernel_ops import ALIGNMENT
-from hlo_disc.mlir import arith, gpu, ir, memref, vector
+from hlo_disc.mlir import MlirValue, arith, elements, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
 from hlo_disc.stitch.codegen.multiples import Multiples
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -53,7 +53,7 @@ class ThreadLanes(Lanes):
         super().__init__(b)
         self.team = team
         self.multiples = Multiples()
-        self._counts: dict[ir.Value, Val] = {}  # of masks of the first lanes
+        self._counts: dict[MlirValue, Val] = {}  # of masks of the first lanes
 
     def type(self, lanes: int, element: ir.Type) -> ir.Type:
         return ir.VectorType.get([self._held(lanes)], element)
@@ -89,10 +89,10 @@ class ThreadLanes(Lanes):
         at = [at + k for _, at in self._runs(lanes) for k in range(self._run(lanes))]
         return self.b.binary("+", self._private("numbers", at, lanes), self.thread * self._run(lanes))
 
-    def _private(self, name: str, elements: Sequence[int], lanes: int) -> Val:
+    def _private(self, name: str, numbers: Sequence[int], lanes: int) -> Val:
         """Return a constant vector of indices that has the same elements in each thread."""
         type_ = self.type(lanes, self.b.index_type)
-        attr = ir.DenseElementsAttr.get(np.array(elements, np.int64), type=type_)
+        attr = elements(np.array(numbers, np.int64), type_)
         return self.b.at_entry((name, lanes), lambda: arith.ConstantOp(type_, attr).result, lanes)
 
     def first(self, count: Scalar, lanes: int) -> Val:
@@ -338,23 +338,27 @@ class ThreadLanes(Lanes):
         aligned = all(self.multiples.of(x.v) % run == 0 for x in starts)
         return min(run * -(-element.width // 8), self._start(buffer.v)) if aligned else 0
 
-    def _start(self, buffer: ir.Value) -> int:
+    def _start(self, buffer: MlirValue) -> int:
         """At a multiple of how many bytes a buffer, or what lies in fast memory, starts; 0 if it is not known."""
-        if isinstance(buffer.owner, ir.Block):
+        op = buffer.owner
+        if isinstance(op, ir.Block):
             return GPU_ALIGNMENT
-        source, byte, *_ = buffer.owner.operands if buffer.owner.name == "memref.view" else (None, None)
-        if source is None or source.owner.name != "gpu.dynamic_shared_memory":
+        if op.name != "memref.view":
+            return 0
+        memory, byte, *_ = op.operands
+        if isinstance(memory.owner, ir.Block) or memory.owner.name != "gpu.dynamic_shared_memory":
             return 0
         return GPU_ALIGNMENT if self.multiples.of(byte) % GPU_ALIGNMENT == 0 else 0
 
-    def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
+    def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> MlirValue:
         """Return the part of a mask for a run. It is one condition where the first lanes are whole runs."""
         part = _cut(mask.v, first, run)
         count = self._counts.get(mask.v)
         if not alignment or count is None or self.multiples.of(count.v) % run:
             return part
         chosen = self.b.compare("<", self.thread * run + lane, count)
-        return vector.BroadcastOp(part.type, chosen.v).result
+        made: MlirValue = vector.BroadcastOp(part.type, chosen.v).result
+        return made
 
     def _run(self, lanes: int) -> int:
         """Neighbours of a chunk that a thread has."""
@@ -379,8 +383,8 @@ class ThreadLanes(Lanes):
             zero = b.const(0, element, lanes)
             operands.append(mask)
 
-        def build() -> ir.Value:
-            held: ir.Value | None = None
+        def build() -> MlirValue:
+            held: MlirValue | None = None
             for first, lane, start in runs:
                 if mask is None:
                     op = vector.LoadOp(type_, buffer.v, [start.v])
@@ -389,6 +393,7 @@ class ThreadLanes(Lanes):
                     op = vector.MaskedLoadOp(type_, buffer.v, [start.v], lanes_here, _cut(zero.v, first, run))
                 part = _aligned(op, alignment).result
                 held = part if held is None else vector.ShuffleOp(held, part, list(range(first + run))).result
+            assert held is not None
             return held
 
         return b.pure(build, lanes, operands, speculate=False) if fixed else Val(b, build(), lanes)
@@ -424,8 +429,9 @@ def _pairs(xs: Sequence[T]) -> list[tuple[T, T]]:
     return list(zip(xs[::2], xs[1::2], strict=True))
 
 
-def _cut(x: ir.Value, first: int, count: int) -> ir.Value:
+def _cut(x: MlirValue, first: int, count: int) -> MlirValue:
     """Some elements of what a thread has."""
     if ir.VectorType(x.type).shape[0] == count:
         return x
-    return vector.ShuffleOp(x, x, list(range(first, first + count))).result
+    part: MlirValue = vector.ShuffleOp(x, x, list(range(first, first + count))).result
+    return part

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, is_array, uses
 from hlo_disc.dynamic_hlo.ops.axes import Part, whole
 from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_slow
 from hlo_disc.dynamic_hlo.ops.table import kind, parts_of
@@ -72,10 +72,6 @@ def _within(inner: Part, outer: Part) -> Part:
     return Part(inner.value, tuple(i + j * k for i, j, k, _ in rows), tuple(k * step for _, _, k, step in rows))
 
 
-def is_stored_constant(op: Op | None) -> bool:
-    return op is not None and op.name == "constant" and op.attrs["value"].size != 1
-
-
 class Fusion:
     """One attempt at the groups of a scope."""
 
@@ -116,7 +112,7 @@ class Fusion:
         for op in unneeded(self.graph, found, self.users, self.in_memory):
             growth.owner[op] = growth.groups[0]
         for op in reversed(self.graph.ops):
-            if op not in growth.owner and op not in self.free and not is_stored_constant(op):
+            if op not in growth.owner and op not in self.free and not is_array(op):
                 self._visit(op)
         for value in sorted(self.in_memory, key=lambda v: position[v.op] if v.op else -1):
             if value.op in self.free:
@@ -137,7 +133,7 @@ class Fusion:
     def _registers(self) -> set[Value]:
         """Scalars that the host flow has in registers: a region's, and those that control flow results in."""
         found = {v for v in self.graph.inputs if self.nested and not v.shape}
-        return found | {v for op in self.graph.ops if op.name in ("while", "case") for v in op.results if not v.shape}
+        return found | {v for op in self.graph.ops if kind(op) == "control" for v in op.results if not v.shape}
 
     def _wanted(self) -> Iterator[Value]:
         """Scalars that the host flow needs: what decides, what is carried, what a region returns."""
@@ -173,7 +169,7 @@ class Fusion:
                 self.in_memory.add(op.operands[0])
             case "scatter":
                 self._scatter(op)
-            case "control" if op.name in ("check", "define"):
+            case "host":
                 self.start_reading(HOST, op, (), op.operands)
             case "control":
                 start_control(self, op)

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
 from hlo_disc.dynamic_hlo.ops.axes import whole
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.frozen import frozen
 from hlo_disc.stitch.schedule import Schedule
@@ -28,7 +29,7 @@ class Place:
 
 def reads(op: Op) -> tuple[Value, ...]:
     """The operands that a kernel with the op reads: what a scatter changes lies in its results before it starts."""
-    return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
+    return op.operands[op.attrs["count"] :] if kind(op) == "scatter" else op.operands
 
 
 @frozen(eq=False)

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, dims_in, has_effect
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.reuse import Use, old_value
@@ -150,7 +151,7 @@ def _with_all_before(group: Group, before: Mapping[Group, Sequence[Group]]) -> s
 
 def _acts(op: Op) -> bool:
     """Whether the op does something that is seen outside of the program; such ops keep their order."""
-    return op.name not in ("check", "define") and has_effect(op)
+    return kind(op) != "host" and has_effect(op)
 
 
 def _depth_first(groups: Sequence[Group], before: Mapping[Group, Sequence[Group]]) -> dict[Group, int]:

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value
-from hlo_disc.dynamic_hlo.ops.table import kind
+from hlo_disc.dynamic_hlo.ops.axes import whole
+from hlo_disc.dynamic_hlo.ops.table import kind, parts_of
 
 # An operand that an op may change: the op and the operand's number.
 Use = tuple[Op, int]
@@ -38,14 +39,15 @@ class Reuse:
 
 def changed_operands(op: Op) -> Sequence[int]:
     """The operands whose memory a result could be, by number."""
-    match op.name:
-        case "dynamic_update_slice" | "place":
-            return (0,)
-        case "scatter":
+    match kind(op), op.name:
+        case "assemble", _:
+            base = parts_of(op)[0]
+            return (0,) if base == whole(op.operands[0]) and base.value.shape == op.result.shape else ()
+        case "scatter", _:
             return range(op.attrs["count"])
-        case "while":
+        case _, "while":
             return [k for k in range(op.attrs["carried"]) if op.operands[k].shape]
-        case "case":
+        case _, "case":
             changed = set[int]().union(*map(_changed_inputs, op.attrs["branches"]))
             return [k for k in range(1, len(op.operands)) if k - 1 in changed]
     return ()

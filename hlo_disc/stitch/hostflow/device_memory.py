@@ -44,4 +44,6 @@ class DeviceMemory(SimdLanes):
 
 def _size(buffer: Val) -> int:
     """Bytes of an element."""
-    return ir.MemRefType(buffer.v.type).element_type.width // 8
+    element = ir.MemRefType(buffer.v.type).element_type
+    assert isinstance(element, (ir.FloatType, ir.IntegerType))
+    return element.width // 8

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value, is_array
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.frozen import frozen
-from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
@@ -55,7 +54,7 @@ def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
     early = {v: steps for v, steps in lives.items() if _is_known(late, v.shape)}
     places, slots = plan_memory(early, graph.facts)
     late_places, _ = plan_memory({v: steps for v, steps in lives.items() if v not in early}, graph.facts, exact=True)
-    constants = tuple(v for v in read if is_stored_constant(v.op))
+    constants = tuple(v for v in read if is_array(v.op))
     unpacked = _read_as_they_are(plan, scheduled)
     packed = tuple(i for i, v in enumerate(constants) if v not in unpacked)
     return Placement(outputs, constants, packed, stored, lives, counted.order, places, tuple(slots), late, late_places)

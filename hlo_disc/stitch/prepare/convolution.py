@@ -49,7 +49,7 @@ class _Lowering:
         self.builder, self.op, self.attrs = builder, op, op.attrs
         self.x, self.w = op.operands
         self.spatial = len(self.attrs["strides"])
-        self.windows = [self.w.shape[a] for a in self.attrs["rhs_spec"][2:]]
+        self.windows: list[Dim] = [self.w.shape[a] for a in self.attrs["rhs_spec"][2:]]
         self.groups = self.attrs["feature_groups"] * self.attrs["batch_groups"]
 
     def run(self) -> Value:

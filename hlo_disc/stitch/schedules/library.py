@@ -95,11 +95,16 @@ def _described(op: Op) -> tuple[str, tuple[Attribute, ...], tuple[Alias, ...]]:
 
 def _attributes(config: Sequence[tuple[str, str, str, Any]]) -> tuple[Attribute, ...]:
     """See import_/handlers/config.py."""
-    special = {"dictionary": lambda x: {"entries": _attributes(x)}, "callable": lambda x: {"callback": x}}
-    return tuple(
-        Attribute(name, kind, dtype, **(special[kind](content) if kind in special else {"text": content}))
-        for name, kind, dtype, content in config
-    )
+    made = []
+    for name, kind, dtype, content in config:
+        match kind:
+            case "dictionary":
+                made.append(Attribute(name, kind, dtype, entries=_attributes(content)))
+            case "callable":
+                made.append(Attribute(name, kind, dtype, callback=content))
+            case _:
+                made.append(Attribute(name, kind, dtype, content))
+    return tuple(made)
 
 
 def _types(values: Sequence[Value]) -> tuple[BufferType, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue
 from hlo_disc.targets.machine import Machine, Threads
 from hlo_disc.targets.translate.emit import FunctionBody
 
@@ -76,7 +76,7 @@ _PRODUCTS = {
 }
 
 
-def _mma(body: FunctionBody, name: str, sums: ir.Value, x: ir.Value, y: ir.Value) -> str:
+def _mma(body: FunctionBody, name: str, sums: MlirValue, x: MlirValue, y: MlirValue) -> str:
     """v_mfma. Of 32 bits a thread's sums are of one column; of a transposed product they are neighbours in a row."""
     type_, turned = _PRODUCTS[name]
     operands = [(type_, body.op(f"bitcast {body.type(value.type).text} {body[value]} to {type_}")) for value in (x, y)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue
 from hlo_disc.targets.machine import Machine, Threads
 from hlo_disc.targets.translate.emit import FunctionBody, Pending
 from hlo_disc.targets.translate.types import I16, Type
@@ -50,7 +50,7 @@ def _parts(body: FunctionBody, address: str, turned: bool) -> list[str]:
     return _fields(body, struct, "i32", 4)
 
 
-def _mma(body: FunctionBody, name: str, sums: ir.Value, x: ir.Value, y: ir.Value) -> str | Pending:
+def _mma(body: FunctionBody, name: str, sums: MlirValue, x: MlirValue, y: MlirValue) -> str | Pending:
     """mma.sync, which takes operands in words."""
     type_ = body.type(sums.type)
     element = type_.element
@@ -62,7 +62,7 @@ def _mma(body: FunctionBody, name: str, sums: ir.Value, x: ir.Value, y: ir.Value
     return body.vector(type_, _fields(body, made, element.text, type_.lanes))
 
 
-def _words(body: FunctionBody, operand: ir.Value, name: str) -> list[tuple[str, str]]:
+def _words(body: FunctionBody, operand: MlirValue, name: str) -> list[tuple[str, str]]:
     words, element = body.elements(operand), body.type(operand.type).element
     assert element is not None
     if name.endswith(".f32.f32"):  # of f16

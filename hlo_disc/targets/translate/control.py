@@ -97,7 +97,7 @@ def _yield(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _call(body: FunctionBody, op: ir.Operation) -> None:
-    name = op.attributes["callee"].value
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
     symbol = body.symbols.get(name)
     if symbol is None:
         raise Untranslatable(f"there is no function @{name}")

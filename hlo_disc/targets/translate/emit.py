@@ -12,7 +12,7 @@ from typing import Any
 
 from hlo_disc.errors import CompileError
 from hlo_disc.kernel_ops import Extension
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.translate.types import Type, TypeCache, Untranslatable
 
@@ -109,13 +109,13 @@ class FunctionBody:
         self.lines: list[str] = []
         self.current = "entry"
         self.yielded: list[str] = []
-        self._values: dict[ir.Value, str | Pending] = {}
+        self._values: dict[MlirValue, str | Pending] = {}
         # What this block has made of pending vectors, and taken out of others: another block may not have it.
         self._made: dict[Pending, str] = {}
         self._taken: dict[tuple[str, int], str] = {}
         self._count = 0
 
-    def __getitem__(self, value: ir.Value) -> str:
+    def __getitem__(self, value: MlirValue) -> str:
         known = self._values[value]
         if isinstance(known, str):
             return known
@@ -123,14 +123,14 @@ class FunctionBody:
             self._made[known] = known.whole()
         return self._made[known]
 
-    def __setitem__(self, value: ir.Value, text: str | Pending) -> None:
+    def __setitem__(self, value: MlirValue, text: str | Pending) -> None:
         self._values[value] = text
 
-    def all(self, values: Iterable[ir.Value]) -> list[str]:
+    def all(self, values: Iterable[MlirValue]) -> list[str]:
         """The texts of several values."""
         return [self[v] for v in values]
 
-    def element(self, vector: ir.Value, k: int) -> str:
+    def element(self, vector: MlirValue, k: int) -> str:
         """An element of a vector, taken out of it once in a block."""
         known = self._values[vector]
         if not isinstance(known, str):
@@ -139,7 +139,7 @@ class FunctionBody:
             self._taken[known, k] = self.op(f"extractelement {self.type(vector.type).text} {known}, i64 {k}")
         return self._taken[known, k]
 
-    def elements(self, vector: ir.Value) -> list[str]:
+    def elements(self, vector: MlirValue) -> list[str]:
         """All elements of a vector."""
         return [self.element(vector, k) for k in range(self.type(vector.type).lanes)]
 

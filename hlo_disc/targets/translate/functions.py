@@ -41,11 +41,11 @@ def symbol(name: str) -> str:
 
 def name_of(op: ir.Operation) -> str:
     """The name that a function or module op defines."""
-    return op.attributes["sym_name"].value
+    return ir.StringAttr(op.attributes["sym_name"]).value
 
 
 def signature(module: ModuleBody, op: ir.Operation) -> tuple[list[Type], list[Type]]:
-    function_type = op.attributes["function_type"].value
+    function_type = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
     return [module.type(t) for t in function_type.inputs], [module.type(t) for t in function_type.results]
 
 
@@ -55,7 +55,9 @@ def _has_body(op: ir.Operation) -> bool:
 
 def parameters(op: ir.Operation, types: list[Type]) -> list[str]:
     """The parameters `%a0`, `%a1`, … with the attributes that MLIR's arguments carry."""
-    attributes = list(op.attributes["arg_attrs"]) if "arg_attrs" in op.attributes else [None] * len(types)
+    attributes: list[ir.DictAttr | None] = [None] * len(types)
+    if "arg_attrs" in op.attributes:
+        attributes = [ir.DictAttr(x) for x in ir.ArrayAttr(op.attributes["arg_attrs"])]
     texts = []
     for k, (type_, known) in enumerate(zip(types, attributes, strict=True)):
         words = [w for w in _ARGUMENT_ATTRIBUTES if known is not None and f"llvm.{w}" in known]
@@ -177,7 +179,7 @@ def blocks_name(name: str) -> str:
 def _launch(body: FunctionBody, op: ir.Operation) -> None:
     if not body.runtime:
         raise Untranslatable("a function that launches kernels must have the runtime's !llvm.ptr as its first argument")
-    sizes = list(op.attributes["operandSegmentSizes"])
+    sizes = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
     operands = list(op.operands)
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     kernel_name = "::".join(re.findall(r'@("[^"]*"|[A-Za-z0-9$._-]+)', str(op.attributes["kernel"]))).replace('"', "")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from hlo_disc.kernel_ops import ALIGNMENT
-from hlo_disc.mlir import arith, ir
+from hlo_disc.mlir import MlirValue, arith, ir
 from hlo_disc.targets.translate.emit import FunctionBody, Handler
 from hlo_disc.targets.translate.types import Type, Untranslatable
 
 
-def _element(body: FunctionBody, memref: ir.Value) -> Type:
+def _element(body: FunctionBody, memref: MlirValue) -> Type:
     element = body.type(memref.type).element
     if element is None:
         raise Untranslatable(f"{memref.type} is no memref of rank 1")
     return element
 
 
-def _address(body: FunctionBody, memref: ir.Value, element: Type, index: ir.Value) -> str:
+def _address(body: FunctionBody, memref: MlirValue, element: Type, index: MlirValue) -> str:
     at = body[index]
     if at == "0":
         return body[memref]
@@ -51,9 +51,9 @@ def _prefetch(body: FunctionBody, op: ir.Operation) -> None:
     memref, index = op.operands
     place = f"{_element(body, memref).text}, ptr {body[memref]}, {body.type.index.text} {body[index]}"
     address = body.op(f"getelementptr {place}")  # not inbounds: it may be beyond the end
-    data = "1" if op.attributes["isDataCache"].value else "0"
-    write = "1" if op.attributes["isWrite"].value else "0"
-    locality = str(op.attributes["localityHint"].value)
+    data = "1" if ir.BoolAttr(op.attributes["isDataCache"]).value else "0"
+    write = "1" if ir.BoolAttr(op.attributes["isWrite"]).value else "0"
+    locality = str(ir.IntegerAttr(op.attributes["localityHint"]).value)
     body.call("void", "llvm.prefetch.p0", [("ptr", address), ("i32", write), ("i32", locality), ("i32", data)])
 
 
@@ -67,7 +67,7 @@ ATOMICS = {
 def _atomic(body: FunctionBody, op: ir.Operation) -> None:
     value, memref, index = op.operands
     element = _element(body, memref)
-    kind = str(arith.AtomicRMWKind(op.attributes["kind"].value))
+    kind = str(arith.AtomicRMWKind(ir.IntegerAttr(op.attributes["kind"]).value))
     if kind not in ATOMICS:
         raise Untranslatable(f"no instruction updates memory by {kind}")
     address = _address(body, memref, element, index)
@@ -94,7 +94,7 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 # LLVM 22 takes the alignment of the four masked forms as an attribute of the pointer argument.
 
 
-def _mask(body: FunctionBody, mask: ir.Value, type_: Type) -> tuple[str, str]:
+def _mask(body: FunctionBody, mask: MlirValue, type_: Type) -> tuple[str, str]:
     """The argument that says which lanes of a vector are in memory."""
     text, form = body[mask], body.module.machine.mask
     return body.type(mask.type).text, form(body, text, type_) if form and text.startswith("%") else text
@@ -113,10 +113,12 @@ def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = body.call(type_.text, f"llvm.masked.load.{type_.suffix}.p0", arguments)
 
 
-def _is_first_lane(mask: ir.Value) -> bool:
+def _is_first_lane(mask: MlirValue) -> bool:
     """Whether the mask is known to be that of the first lane alone."""
     op = mask.owner
-    return op.name == "vector.constant_mask" and list(op.attributes["mask_dim_sizes"]) == [1]
+    if isinstance(op, ir.Block) or op.name != "vector.constant_mask":
+        return False
+    return list(ir.DenseI64ArrayAttr(op.attributes["mask_dim_sizes"])) == [1]
 
 
 def _masked_store(body: FunctionBody, op: ir.Operation) -> None:

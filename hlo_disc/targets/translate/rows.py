@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from hlo_disc.kernel_ops import KNOWN, UNPREDICTABLE, Compress, Known, PairDot, TileAction
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler
 from hlo_disc.targets.translate.floats import is_small, like, narrow, widen
 from hlo_disc.targets.translate.types import (
@@ -228,7 +228,7 @@ def _divided(body: FunctionBody, type_: Type, operands: list[str]) -> str:
 def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         left, right = op.operands
-        predicate = predicates[op.attributes["predicate"].value]
+        predicate = predicates[ir.IntegerAttr(op.attributes["predicate"]).value]
         flags = body.fastmath(op) if opcode == "fcmp" else ""
         type_, (a, b) = _computable(body, body.type(left.type), [body[left], body[right]])
         body[op.results[0]] = body.op(f"{opcode} {flags}{predicate} {type_.text} {a}, {b}")
@@ -260,7 +260,7 @@ def _poison(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = "poison"
 
 
-def _as_llvm_has_it(body: FunctionBody, x: ir.Value) -> tuple[str, str]:
+def _as_llvm_has_it(body: FunctionBody, x: MlirValue) -> tuple[str, str]:
     """The type and value of an argument; bf16 is an integer everywhere else."""
     type_ = body.type(x.type)
     if type_.element is not BF16:

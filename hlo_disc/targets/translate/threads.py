@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from hlo_disc.kernel_ops import REGISTERS, Mma, Parts, Tf32
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 from hlo_disc.targets.machine import Threads
 from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.functions import define, parameters
@@ -42,7 +42,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     body.entry.append(_cast(_FAST))
     module.declarations.setdefault(_FAST, f"@{_FAST} = external addrspace({SHARED}) global [0 x i8], align 16")
     body.region(block)
-    count, *_ = op.attributes["known_block_size"]
+    count, *_ = ir.DenseI32ArrayAttr(op.attributes["known_block_size"])
     define(
         module,
         f"{threads.convention} void @{name}({', '.join(texts)})",
@@ -53,7 +53,8 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
 
 def shared_memory(module: ModuleBody, op: ir.Operation) -> None:
     """Define a `memref.global` of fast memory."""
-    name, (size,) = op.attributes["sym_name"].value, ir.MemRefType(op.attributes["type"].value).shape
+    name = ir.StringAttr(op.attributes["sym_name"]).value
+    (size,) = ir.MemRefType(ir.TypeAttr(op.attributes["type"]).value).shape
     text = f"@{name} = internal addrspace({SHARED}) global [{size} x i8] undef, align 16"
     module.declarations[name] = text
 
@@ -83,8 +84,10 @@ def _barrier(body: FunctionBody, op: ir.Operation) -> None:
     _threads(body.module).barrier(body)
 
 
-def _constant(x: ir.Value) -> int:
-    return int(x.owner.attributes["value"].value)
+def _constant(x: MlirValue) -> int:
+    op = x.owner
+    assert not isinstance(op, ir.Block)
+    return ir.IntegerAttr(op.attributes["value"]).value
 
 
 def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
@@ -112,7 +115,7 @@ def _by_words(body: FunctionBody, x: str, type_: Type, move: Callable[[str], str
 
 
 def _get_global(body: FunctionBody, op: ir.Operation) -> None:
-    name = op.attributes["name"].value
+    name = ir.FlatSymbolRefAttr(op.attributes["name"]).value
     if _cast(name) not in body.entry:
         body.entry.append(_cast(name))
     body[op.results[0]] = f"%{name}"

@@ -128,7 +128,8 @@ def float_constant(value: float, type_: Type) -> str:
     pack, unpack, form = _CONSTANT[type_.text]
     if type_ is F16 and abs(value) >= 65520 and value == value:
         value = float("inf") if value > 0 else float("-inf")
-    return form % struct.unpack(unpack, struct.pack(pack, value))[0]
+    bits: int = struct.unpack(unpack, struct.pack(pack, value))[0]
+    return form % bits
 
 
 def int_constant(value: int, type_: Type) -> str:
@@ -150,11 +151,12 @@ def attribute_constant(attr: ir.Attribute, type_: Type, most: int = 0) -> str:
     """The LLVM text of an `arith.constant`'s value; most: of an integer's size, if that is not 0."""
     if not type_.lanes:
         if type_.is_float:
-            return float_constant(attr.value, type_)
+            return float_constant(ir.FloatAttr(attr).value, type_)
+        assert isinstance(attr, (ir.BoolAttr, ir.IntegerAttr))
         value = int(attr.value)
         return int_constant(min(max(value, -most), most) if most else value, type_)
     element = type_.element
-    assert element is not None
+    assert element is not None and isinstance(attr, ir.DenseElementsAttr)
     if attr.is_splat:
         return splat(type_, attribute_constant(attr.get_splat_value(), element, most))
     if element.name:
@@ -173,7 +175,7 @@ def _pack_f32(value: float) -> bytes:
 
 
 def _bf16_bits(value: float) -> int:
-    (bits,) = struct.unpack("<I", _pack_f32(value))
+    bits: int = struct.unpack("<I", _pack_f32(value))[0]
     if value != value:
         return bits >> 16 | 0x40
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

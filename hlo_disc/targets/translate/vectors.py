@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import MlirValue, ir
 from hlo_disc.targets.translate.emit import FunctionBody, Handler
 from hlo_disc.targets.translate.floats import is_small
 from hlo_disc.targets.translate.types import (
@@ -67,7 +67,7 @@ def _extract(body: FunctionBody, op: ir.Operation) -> None:
     vector = op.operands[0]
     if len(op.operands) > 1:
         raise Untranslatable("a lane is taken by its number, which is no value")
-    (position,) = op.attributes["static_position"]
+    (position,) = ir.DenseI64ArrayAttr(op.attributes["static_position"])
     body[op.results[0]] = body.element(vector, position)
 
 
@@ -78,7 +78,7 @@ def _from_elements(body: FunctionBody, op: ir.Operation) -> None:
 
 def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
     left, right = op.operands
-    mask, lanes = list(op.attributes["mask"]), body.type(left.type).lanes
+    mask, lanes = list(ir.DenseI64ArrayAttr(op.attributes["mask"])), body.type(left.type).lanes
 
     def element(k: int) -> str:
         lane = mask[k]
@@ -89,7 +89,7 @@ def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = body.pending(lambda: _shuffled(body, left, right, mask), element)
 
 
-def _shuffled(body: FunctionBody, left: ir.Value, right: ir.Value, mask: list[int]) -> str:
+def _shuffled(body: FunctionBody, left: MlirValue, right: MlirValue, mask: list[int]) -> str:
     a, b = body.type(left.type), body.type(right.type)
     x, y = body[left], body[right]
     if a.lanes != b.lanes:
@@ -134,7 +134,7 @@ def _create_mask(body: FunctionBody, op: ir.Operation) -> None:
 
 def _constant_mask(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
-    (count,) = op.attributes["mask_dim_sizes"]
+    (count,) = ir.DenseI64ArrayAttr(op.attributes["mask_dim_sizes"])
     lanes = body.type(result.type).lanes
     body[result] = vector_constant(I1, ("true" if k < count else "false" for k in range(lanes)))
 

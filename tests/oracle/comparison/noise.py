@@ -33,7 +33,7 @@ _EXACT = frozenset(
 )
 _ROUNDED = frozenset("add subtract multiply divide sqrt".split())
 _PARTS = frozenset("real imag complex select compare convert negate".split())  # exact on complex numbers too
-_MOVES = ("source", "view", "gather", "assemble", "sort", "control")
+_MOVES = ("source", "view", "gather", "assemble", "sort", "control", "host")
 _CUT = ("log", "log_plus_one", "sqrt", "rsqrt", "cbrt", "power")  # complex, along the negative real axis
 _NEAR_CUT = 1e-3
 _INTEGERS = ("bool", "int", "uint")

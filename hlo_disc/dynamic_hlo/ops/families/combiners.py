@@ -160,7 +160,7 @@ def _has_sizes(region: Region) -> bool:
 
 
 def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (x == y) | ((x != x) & (y != y))
+    return np.asarray((x == y) | ((x != x) & (y != y)))
 
 
 def _all_same(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]) -> np.ndarray:

@@ -95,5 +95,5 @@ def check(lhs: int, relation: str, rhs: int, message: str, args: Sequence[int]) 
 ROWS = (
     OpDef("while", "control", None, infer_while, while_, ("cond", "body", "carried")),
     OpDef("case", "control", None, infer_case, case, ("branches",)),
-    OpDef("check", "control", 0, infer_check, check, ("lhs", "relation", "rhs", "message", "args")),
+    OpDef("check", "host", 0, infer_check, check, ("lhs", "relation", "rhs", "message", "args")),
 )

@@ -28,7 +28,7 @@ def convert(x: Array, *, dtype: np.dtype) -> Array:
     if x.dtype.kind == "c" and dtype_class(dtype) != "complex":
         x = x.real
     if dtype == BOOL:
-        return x != 0
+        return np.asarray(x != 0)
     with np.errstate(all="ignore"):
         if not (is_integer(dtype) and dtype_class(x.dtype) == "float"):
             return narrow(x, dtype)
@@ -75,7 +75,7 @@ def bitcast_convert(x: Array, *, dtype: np.dtype) -> Array:
 def _to_bits(x: Array, width: int) -> Array:
     """A last axis of so many bits."""
     words = np.asarray(x, order="C").view(np.dtype(f"u{x.dtype.itemsize}"))
-    return words[..., None] >> np.arange(width).astype(words.dtype) & 1
+    return np.asarray(words[..., None] >> np.arange(width).astype(words.dtype) & 1)
 
 
 def _from_bits(bits: Array, dtype: np.dtype, width: int) -> Array:
@@ -86,9 +86,9 @@ def _from_bits(bits: Array, dtype: np.dtype, width: int) -> Array:
     elif have < width:
         bits = bits.reshape(*bits.shape[:-2], width)
     word = np.dtype(f"u{dtype.itemsize}")
-    total = (bits.astype(word) << np.arange(width).astype(word)).sum(-1, dtype=word)
+    total = np.sum(bits.astype(word) << np.arange(width).astype(word), -1, dtype=word)
     if dtype_class(dtype) in ("int", "uint") and width < 8:
-        return total.astype(dtype)
+        return np.asarray(total).astype(dtype)
     return np.asarray(total, order="C").view(dtype)
 
 

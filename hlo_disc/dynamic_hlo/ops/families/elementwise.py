@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -71,7 +70,7 @@ def infer_compare(op: Op, facts: ShapeFacts) -> Types:
 
 
 def compare(a: Array, b: Array, *, direction: str) -> Array:
-    return COMPARE[direction](wide(a), wide(b))
+    return np.asarray(COMPARE[direction](wide(a), wide(b)))
 
 
 def infer_real_part(op: Op, facts: ShapeFacts) -> Types:
@@ -124,11 +123,13 @@ erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def cbrt(x: Array) -> Array:
-    return np.power(x, 1 / 3) if x.dtype.kind == "c" else np.cbrt(x)
+    return np.asarray(np.power(x, 1 / 3) if x.dtype.kind == "c" else np.cbrt(x))
 
 
 def atan2(y: Array, x: Array) -> Array:
-    return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)) if x.dtype.kind == "c" else np.arctan2(y, x)
+    if x.dtype.kind != "c":
+        return np.asarray(np.arctan2(y, x))
+    return np.asarray(-1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)))
 
 
 def sign(x: Array) -> Array:
@@ -137,29 +138,29 @@ def sign(x: Array) -> Array:
 
 
 def logistic(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def log_plus_one(x: Array) -> Array:
     if x.dtype.kind != "c":
-        return np.log1p(x)
+        return np.asarray(np.log1p(x))
     # numpy's loses the digits of a small real part.
     small = complex_(np.log1p(x.real * (2 + x.real) + x.imag * x.imag) / 2, np.arctan2(x.imag, 1 + x.real))
     return np.where(np.abs(x) < 0.5, small, np.log(1 + x))
 
 
 def rsqrt(x: Array) -> Array:
-    return 1 / np.sqrt(x)
+    return np.asarray(1 / np.sqrt(x))
 
 
 def round_nearest_afz(x: Array) -> Array:
     # Not floor(x + 0.5): that rounds the largest value below 0.5 to 1.
     whole = np.trunc(x)
-    return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+    return np.asarray(whole + np.copysign(np.abs(x - whole) >= 0.5, x))
 
 
 def is_finite(x: Array) -> Array:
-    return np.isfinite(wide(x))
+    return np.asarray(np.isfinite(wide(x)))
 
 
 def popcnt(x: Array, width: int) -> Array:
@@ -178,7 +179,7 @@ def _safe(divisor: Array) -> Array:
 
 def divide(a: Array, b: Array) -> Array:
     if not is_integer(a.dtype):
-        return np.true_divide(a, b)
+        return np.asarray(np.true_divide(a, b))
     safe = _safe(b)
     quotient = np.floor_divide(a, safe)
     if a.dtype.kind == "i":
@@ -190,14 +191,14 @@ def divide(a: Array, b: Array) -> Array:
 
 def remainder(a: Array, b: Array) -> Array:
     if not is_integer(a.dtype):
-        return np.fmod(a, b)
+        return np.asarray(np.fmod(a, b))
     return np.where(b == 0, a, np.fmod(a, _safe(b)))
 
 
 def power(a: Array, b: Array) -> Array:
     if not is_integer(a.dtype):
-        return np.power(a, b)
-    result = np.power(a, np.where(b < 0, 0, b).astype(b.dtype))
+        return np.asarray(np.power(a, b))
+    result = np.asarray(np.power(a, np.where(b < 0, 0, b).astype(b.dtype)))
     if a.dtype.kind == "u":
         return result
     # A reciprocal rounds to zero unless the base is a unit.
@@ -206,7 +207,7 @@ def power(a: Array, b: Array) -> Array:
 
 
 def logical_not(x: Array) -> Array:
-    return np.logical_not(x) if x.dtype == BOOL else np.invert(x)
+    return np.asarray(np.logical_not(x) if x.dtype == BOOL else np.invert(x))
 
 
 def shift_left(x: Array, amount: Array, width: int) -> Array:
@@ -219,19 +220,19 @@ def shift_right_logical(x: Array, amount: Array, width: int) -> Array:
 
 def shift_right_arithmetic(x: Array, amount: Array, width: int) -> Array:
     spare = 8 * x.dtype.itemsize - width
-    signed = np.left_shift(x, spare).view(np.dtype(f"i{x.dtype.itemsize}"))
+    signed = np.asarray(np.left_shift(x, spare)).view(np.dtype(f"i{x.dtype.itemsize}"))
     places = (spare + np.minimum(amount, width - 1)).astype(signed.dtype)
-    return np.right_shift(signed, places).view(x.dtype)
+    return np.asarray(np.right_shift(signed, places)).view(x.dtype)
 
 
 def maximum(a: Array, b: Array) -> Array:
     # IEEE 754 orders -0.0 below +0.0, numpy does not.
-    result = np.maximum(a, b)
+    result = np.asarray(np.maximum(a, b))
     return np.where((a == 0) & (b == 0), a + b, result) if a.dtype.kind == "f" else result
 
 
 def minimum(a: Array, b: Array) -> Array:
-    result = np.minimum(a, b)
+    result = np.asarray(np.minimum(a, b))
     return np.where((a == 0) & (b == 0), -(-a - b), result) if a.dtype.kind == "f" else result
 
 
@@ -255,13 +256,15 @@ _ANY = infer_elementwise("bool", "int", "uint", "float", "complex")
 _ORDERED = infer_elementwise("bool", "int", "uint", "float")
 
 
-def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., Array], **facts: Any) -> OpDef:
-    return OpDef(name, "elementwise", operands, infer, rounded(function), **facts)
+def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., Array]) -> OpDef:
+    return OpDef(name, "elementwise", operands, infer, rounded(function))
 
 
-def _function(name: str, operands: int, infer: Rule, function: Callable[..., Array], **facts: Any) -> OpDef:
+def _function(
+    name: str, operands: int, infer: Rule, function: Callable[..., Array], dialect: str = OpDef.dialect
+) -> OpDef:
     """A transcendental function, or what else takes its time."""
-    return _elementwise(name, operands, infer, function, expensive=True, **facts)
+    return OpDef(name, "elementwise", operands, infer, rounded(function), dialect=dialect, expensive=True)
 
 
 def _bitwise(name: str, operands: int, function: Callable[..., Array]) -> OpDef:

@@ -24,7 +24,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
+from hlo_disc.dynamic_hlo.ops.arrays import Array, Function, Ints
 from hlo_disc.dynamic_hlo.ops.axes import OF_EACH, WINDOW, AxisRule, Part, assembly, over_windows, whole
 from hlo_disc.dynamic_hlo.ops.families import indexing
 from hlo_disc.dynamic_hlo.ops.families.elementwise import infer_elementwise
@@ -142,9 +142,7 @@ def _infer_sort_first(op: Op, facts: ShapeFacts) -> Types:
     return [(dtype, (*shape[:dim], first, *shape[dim + 1 :])) for dtype, shape in types]
 
 
-def _sort_first(
-    *arrays: Array, dim: int, first: int, stable: bool, count: int, body: indexing.Function
-) -> tuple[Array, ...]:
+def _sort_first(*arrays: Array, dim: int, first: int, stable: bool, count: int, body: Function) -> tuple[Array, ...]:
     ordered = indexing.sort(*arrays, dim=dim, stable=stable, count=count, body=body)
     return tuple(np.take(x, range(first), dim) for x in ordered)
 
@@ -172,7 +170,7 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
             exact = np.isfinite(made) & (made != 0) & (np.abs(made) < np.finfo(held).max)
             rows = zip(x[exact], y[exact], z[exact], strict=True)
             made[exact] = [float(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in rows]
-        return made.astype(held).astype(x.dtype)
+        return np.asarray(made).astype(held).astype(x.dtype)
 
 
 def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
@@ -207,5 +205,5 @@ ROWS = (
     _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
     _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
     _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),
-    _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
+    _row("define", "host", 1, _infer_define, _define, "symbol", "effect"),
 )

@@ -65,7 +65,7 @@ def dot_general(
     lhs = a.astype(wide).transpose([*lhs_batch, *lhs_free, *lhs_contract])
     rhs = b.astype(wide).transpose([*rhs_batch, *rhs_contract, *rhs_free])
     with np.errstate(all="ignore"):
-        product = np.matmul(
+        product: Array = np.matmul(
             lhs.reshape([*batch, math.prod(rows), contract]), rhs.reshape([*batch, contract, math.prod(columns)])
         )
         return product.reshape([*batch, *rows, *columns]).astype(dtype)

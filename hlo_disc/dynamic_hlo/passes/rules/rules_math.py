@@ -39,7 +39,7 @@ _ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwi
 _FOLDABLE = tuple(
     name
     for name, row in OPS.items()
-    if row.dialect and row.kind not in ("source", "call", "control") and name != "broadcast"
+    if row.dialect and row.kind not in ("source", "call", "control", "host") and name != "broadcast"
 )
 
 # ------------------------------------------------------------------------------------------------- parts and dtypes
@@ -79,11 +79,11 @@ def widens(source: np.dtype, target: np.dtype) -> bool:
         if kinds[1] != "float":
             return False
         a, b = ml_dtypes.finfo(source), ml_dtypes.finfo(target)
-        return a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp - a.nmant >= b.minexp - b.nmant
+        return bool(a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp - a.nmant >= b.minexp - b.nmant)
     low, high = int_limits(source)
     if kinds[1] == "float":
-        target_info = ml_dtypes.finfo(target)
-        return high.bit_length() <= target_info.nmant + 1 and high.bit_length() <= target_info.maxexp
+        info = ml_dtypes.finfo(target)
+        return high.bit_length() <= min(int(info.nmant) + 1, int(info.maxexp))
     target_low, target_high = int_limits(target)
     return target_low <= low and high <= target_high
 

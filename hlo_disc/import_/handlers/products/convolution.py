@@ -87,7 +87,7 @@ def _numbers(r: Reader, op: ir.OpView, name: str, count: int) -> tuple[int, ...]
 
 def _true(attribute: ir.Attribute) -> tuple[int, ...]:
     """The numbers of the true elements."""
-    return tuple(i for i, flag in enumerate(attribute) if flag)
+    return tuple(i for i, flag in enumerate(ints(attribute)) if flag)
 
 
 def _specs(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:

@@ -12,11 +12,10 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.stablehlo.decode import enumerator
-from hlo_disc.mlir import stablehlo
+from hlo_disc.mlir import ir, stablehlo
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
-    from hlo_disc.mlir import ir
 
 # TF32 has as many binary digits as these, or more.
 _FEW_DIGITS = ("tf32", "f16", "bf16", "f8")
@@ -36,7 +35,7 @@ def allows_tf32(r: Reader, op: ir.OpView, a: Value, b: Value, dtype: np.dtype) -
 
 
 def _precisions(attribute: ir.Attribute) -> tuple[str, ...]:
-    return tuple(map(enumerator, attribute))
+    return tuple(map(enumerator, ir.ArrayAttr(attribute)))
 
 
 def _algorithm(attribute: ir.Attribute) -> tuple[tuple[str, str], str, int]:

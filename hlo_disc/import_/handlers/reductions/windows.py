@@ -86,7 +86,7 @@ def dynamic_reduce_window(r: Reader, op: ir.OpView, operands: list[Operand]) -> 
     *values, window, _, _, _, padding = operands
     pairs = r.dims(padding)
     strides, base, holes = (r.constants(r.dims(x), "strides and dilations") for x in operands[-4:-1])
-    name = ir.FlatSymbolRefAttr(op.attributes["called_computations"][0]).value
+    name = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0]).value
     function = r.functions.get(name)
     if function is None or not function.regions[0].blocks:
         r.unsupported(f"the module has no body for @{name}")

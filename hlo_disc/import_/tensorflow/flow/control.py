@@ -141,7 +141,7 @@ def _turns(r: Reader, test: Region, step: Region, operands: list[Operand]) -> Tu
             given.append(Symbolic(x.dtype, (), (start + turn * each,)))
         else:
             given.append(Value((v := r.data(x)).dtype, v.shape, None, 0))
-    (condition,) = r.probe(test, given)
+    (condition,) = r.probe(test, given)  # type: ignore[arg-type]  # a region has the form of MLIR's
     if isinstance(condition, Symbolic) and condition.elements[0] is False:
         return Turns(ONE)  # there is none, but its body is read all the same
     parts = list(conjuncts(condition.elements[0])) if isinstance(condition, Symbolic) and condition.exact else []
@@ -188,7 +188,7 @@ def _added(
 def _with_shapes(r: Reader, step: Region, operands: list[Operand]) -> list[Operand]:
     """Lists get the shapes of what a first turn of the loop puts into them; the turn itself is forgotten."""
     given = [x if isinstance(x, (Bundle, Token)) else Value((v := r.data(x)).dtype, v.shape, None, 0) for x in operands]
-    returned = r.probe(step, given)
+    returned = r.probe(step, given)  # type: ignore[arg-type]  # the same
     made: list[Operand] = []
     for x, after in zip(operands, returned, strict=True):
         if not isinstance(x, Reserved):

@@ -35,7 +35,8 @@ from hlo_disc.import_.tensorflow.shapes import ints, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
-    from hlo_disc.import_.tensorflow.program import Node, Region
+    from hlo_disc.import_.tensorflow.program import Node
+    from hlo_disc.mlir import ir
 
 
 def as_bytes(text: str | bytes) -> bytes:
@@ -50,8 +51,9 @@ def _message(op: Node, kind: str) -> Any:
     return getattr(xla_data_pb2, kind).FromString(as_bytes(op.attributes["dimension_numbers"]))
 
 
-def _region(r: Reader, op: Node, name: str) -> Region:
-    return r.functions[op.attributes[name]].regions[0]
+def _region(r: Reader, op: Node, name: str) -> ir.Region:
+    region: ir.Region = r.functions[op.attributes[name]].regions[0]  # of the form of MLIR's
+    return region
 
 
 def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:

@@ -46,7 +46,8 @@ def _batch_mat_mul(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _einsum(r: Reader, op: Node, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
-    return make_einsum(r, op, op.attributes["equation"], values, result_dtype(op))
+    equation = op.attributes["equation"]
+    return make_einsum(r, op, equation, values, result_dtype(op))  # type: ignore[arg-type]  # a node has the form of ops
 
 
 def _band_part(r: Reader, op: Node, operands: list[Operand]) -> Result:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_small_float, is_unsigned
 from hlo_disc.kernel_ops import KNOWN, Known
-from hlo_disc.mlir import arith, ir
+from hlo_disc.mlir import MlirValue, arith, ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Val
 
@@ -118,10 +118,11 @@ def _narrowed(b: Builder, x: Val, dtype: np.dtype, known: Known) -> Val:
     """Rounded to a small float."""
     small = b.vec(x.lanes, b.memory_type(dtype))
 
-    def build() -> ir.Value:
+    def build() -> MlirValue:
         op = arith.TruncFOp(small, x.v)
         KNOWN.set(op, known)
-        return op.result
+        made: MlirValue = op.result
+        return made
 
     return b.pure(build, x.lanes, [x], key=(arith.TruncFOp, small, known))
 

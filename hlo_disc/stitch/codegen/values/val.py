@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc.mlir import ir, scf
+from hlo_disc.mlir import MlirValue, ir, scf
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,7 +18,7 @@ class Val:
 
     __slots__ = ("b", "lanes", "scope", "v")
 
-    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0, scope: OpenScope | None = None):
+    def __init__(self, b: Builder, v: MlirValue, lanes: int = 0, scope: OpenScope | None = None):
         self.b, self.v, self.lanes, self.scope = b, v, lanes, scope or b.scope
 
     @property
@@ -89,7 +89,7 @@ class OpenScope:
 
     __slots__ = ("conditional", "depth", "known", "op", "open")
 
-    def __init__(self, op: ir.OpView, depth: int, conditional: bool = False):
+    def __init__(self, op: ir.OpView | None, depth: int, conditional: bool = False):
         self.op, self.depth, self.conditional, self.open = op, depth, conditional, True
         self.known: dict[tuple[Hashable, ...], Val] = {}
 

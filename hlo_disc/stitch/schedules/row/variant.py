@@ -153,4 +153,4 @@ class RowVariant(Variant):
 def is_heavy(op: Op) -> bool:
     """Does an op keep registers busy, so that several vectors in flight are no gain?"""
     inner = [x for region in regions(op) for x in region.ops]
-    return (is_expensive(op) and op.name != "cumulative") or any(is_expensive(x) for x in inner)
+    return (is_expensive(op) and kind(op) != "cumulative") or any(is_expensive(x) for x in inner)

@@ -29,7 +29,8 @@ def scatter_of(group: Group) -> Op:
 
 def update_of(op: Op) -> Value:
     """The first array of updates; others have its shape."""
-    return op.operands[op.attrs["count"] + 1]
+    count: int = op.attrs["count"]
+    return op.operands[count + 1]
 
 
 @frozen

@@ -59,7 +59,8 @@ class Layout:
     @property
     def kept(self) -> Dim:
         """The length of the results' rows."""
-        return self.op.results[0].shape[self.op.attrs["dim"]]
+        dim: int = self.op.attrs["dim"]
+        return self.op.results[0].shape[dim]
 
     @property
     def span(self) -> int:

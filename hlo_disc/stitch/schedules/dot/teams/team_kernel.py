@@ -10,7 +10,7 @@ What lies outside of the matrices is read as zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hlo_disc.device import Team
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # An index, and what it is below.
 Bounded = tuple[Scalar, Scalar]
+N = TypeVar("N", Scalar, int)
 
 
 def along_k(p: Product, side: str) -> bool:
@@ -62,17 +63,17 @@ class Loader:
         """The number of vectors of a thread."""
         return len(self.others) * self.group
 
-    def _along_rows(self, number: Scalar) -> tuple[Any, Any]:
+    def _along_rows(self, number: N) -> tuple[N, N]:
         """The row and the k of a vector, or of a group."""
         vectors = self.size // self.vector
         return number % vectors * self.vector, number // vectors
 
-    def _along_k(self, number: Scalar) -> tuple[Any, Any]:
+    def _along_k(self, number: N) -> tuple[N, N]:
         """Neighbouring threads read `next` vectors of a row, then of the next one: they write to different banks."""
         across = self.next
         return number // across % self.size, (number // (across * self.size) * across + number % across) * self.vector
 
-    def _turned(self, number: Scalar) -> tuple[Any, Any]:
+    def _turned(self, number: N) -> tuple[N, N]:
         """Neighbouring threads read `next` vectors side by side, then others of the same chunks along K."""
         across = min(self.next, self.size // self.vector)
         groups, rows = self.vector // self.group, self.size // self.vector // across

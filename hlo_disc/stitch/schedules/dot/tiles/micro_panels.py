@@ -9,12 +9,15 @@ vector to vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, Operand, gather, load, matrix, routine, scalar
+
+N = TypeVar("N", Scalar, Dim)
 
 
 def copy_panel(b: Builder, types: DotTypes, lanes: int, vectors: int, gathered: bool = False) -> Call:
@@ -72,7 +75,7 @@ def copy_rows(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
     return routine(b, ("blocks", types, lanes, vectors), f"blocks{vectors}_", parameters, body)
 
 
-def row_panel_elements(size: Any, lanes: int, vectors: int) -> Any:
+def row_panel_elements(size: N, lanes: int, vectors: int) -> N:
     """Elements from one panel of `copy_rows` to the next: a few lines more, to lie elsewhere in the cache."""
     return size * (vectors * lanes) + 5 * lanes
 

@@ -84,7 +84,7 @@ class ModuleBuilder:
     def kernel_types(self) -> dict[str, str]:
         """The kernels' types, by their names."""
         kernels = (view.operation for view in self._kernels.operations if view.operation.name == "gpu.func")
-        return {op.attributes["sym_name"].value: str(op.attributes["function_type"]) for op in kernels}
+        return {ir.StringAttr(op.attributes["sym_name"]).value: str(op.attributes["function_type"]) for op in kernels}
 
     @contextmanager
     def kernel(

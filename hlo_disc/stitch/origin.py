@@ -1,4 +1,4 @@
-"""What decides the code of a kernel, before it is built: so that code which is there already is found without building.
+"""The origin of a kernel, known before it is built: so code that is there already is found without building.
 
 Three things decide it beside the machine: the key of its form (`Variant.key`), what choosing the form has asked the
 facts, and what building it asks them. The first two are known before, and are the kernel's identity. The questions of
@@ -49,7 +49,7 @@ class Origin(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is kept of a kernel, beside its code.
+    """The record of a kernel in the store, beside its code.
 
     functions: the device functions that it needs, and the keys of their code. types: of the kernels, by their names.
     """

@@ -1,10 +1,11 @@
 """The origin of a kernel, known before it is built: so code that is there already is found without building.
 
-Three things decide it beside the machine: the key of its form (`Variant.key`), what choosing the form has asked the
-facts, and what building it asks them. The first two are known before, and are the kernel's identity. The questions of
-the third kind are kept with the code. Another program asks its own facts; only equal answers let it have the code.
+Beside the machine, three things decide the code: the key of the form (`Variant.key`), what choosing the form has asked
+the facts, and what building it asks them. The first two are known before, and are the kernel's identity. The questions
+of the third kind are kept with the code. Another program asks its own facts; only equal answers let it have the code.
 
-Symbols have other names in other programs. Here they are numbered in the order in which kernels take them.
+Symbols have other names in other programs. Here they are numbered in the order in which kernels take them. So the same
+size may be computed with its terms in another order, which makes no difference to integers.
 """
 
 from __future__ import annotations

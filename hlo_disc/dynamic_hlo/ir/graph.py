@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.frozen import frozen
 
 Shape = tuple[Dim, ...]
+# Attributes of these types are hashable, and of two that are equal each can stand for the other.
+_PLAIN = frozenset((Dim, int, str))
 RELATIONS = {
     "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
 }  # fmt: skip
@@ -77,23 +79,36 @@ class Region:
     def key(self) -> tuple[Hashable, ...]:
         """Equal for regions that compute the same: the structure, with values numbered in order."""
         numbers = {value: i for i, value in enumerate(self.inputs)}
-        rows: list[Any] = [tuple((v.dtype, v.shape) for v in self.inputs)]
-        for op in self.ops:
-            for result in op.results:
-                numbers[result] = len(numbers)
-            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
-            results = tuple((r.dtype, r.shape) for r in op.results)
-            rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
-        return (*rows, tuple(numbers[value] for value in self.outputs))
+        rows: list[Hashable] = [types_key(self.inputs)]
+        rows += [op_key(op, op.operands, numbers) for op in self.ops]
+        return (*rows, tuple([numbers[value] for value in self.outputs]))
+
+
+def op_key(op: Op, operands: Iterable[Value], numbers: dict[Value, int]) -> Hashable:
+    """Equal for ops that compute the same of operands with the same numbers; the results get the next numbers."""
+    read = tuple([numbers[x] for x in operands])
+    for result in op.results:
+        numbers[result] = len(numbers)
+    attrs = tuple(sorted([(name, attribute_key(attr)) for name, attr in op.attrs.items()]))
+    return op.name, read, attrs, types_key(op.results)
+
+
+def types_key(values: Iterable[Value]) -> Hashable:
+    """Equal for values of the same types."""
+    return tuple([(v.dtype, v.shape) for v in values])
 
 
 def attribute_key(attr: object) -> Hashable:
     """Equal for attributes that mean the same; hashable."""
-    if type(attr) is Region:
-        return attr.key
-    if type(attr) is tuple:
-        return tuple(map(attribute_key, attr))
-    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if type(attr) is np.ndarray else str(attr)
+    kind = type(attr)
+    if kind in _PLAIN:
+        return cast("Hashable", attr)
+    if kind is Region:
+        return cast(Region, attr).key
+    if kind is tuple:
+        items = cast("tuple[object, ...]", attr)
+        return items if _PLAIN.issuperset(map(type, items)) else tuple(map(attribute_key, items))
+    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if isinstance(attr, np.ndarray) else str(attr)
 
 
 def regions(op: Op) -> list[Region]:

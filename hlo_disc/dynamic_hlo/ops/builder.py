@@ -38,7 +38,7 @@ def _check_bytes(dtype: np.dtype, shape: Shape) -> None:
     """Raises ShapeError for more bytes than 64 bits count, where all symbols are 1."""
     count = dtype.itemsize
     for d in shape:
-        count *= sum(abs(coefficient) for _, coefficient in d.terms)
+        count *= abs(d.terms[0][1]) if len(d.terms) == 1 else sum(abs(coefficient) for _, coefficient in d.terms)
     if count >= 1 << 63:
         raise ShapeError(f"a result of {dtype}[{', '.join(map(str, shape))}] has more bytes than 64 bits can count")
 

@@ -199,7 +199,8 @@ class ShapeFacts:
 
     def canonical(self, d: int | Dim) -> Dim:
         """One representative for Dims that are known to be equal; simplified by all the facts."""
-        d = Dim.of(d)
+        if not isinstance(d, Dim):
+            d = Dim.of(d)
         if d.is_const:
             return d
         found = self._canonical.get(d)

@@ -8,7 +8,7 @@ its axes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
@@ -93,7 +93,7 @@ class _Collapse:
     def _axes(self, value: Value) -> list[int]:
         found = self.real.get(value)
         if found is None:
-            found = self.real[value] = [a for a, n in enumerate(value.shape) if n != ONE]
+            found = self.real[value] = [a for a, n in enumerate(value.shape) if n is not ONE]
         return found
 
     def _find(self, boundary: tuple[Value, int]) -> tuple[Value, int]:
@@ -148,7 +148,9 @@ class _Collapse:
         if op not in self.relations:
             rule = axis_rule(op)
             found = rule.relation(op, self.facts) if rule and rule.attributes is not None else None
-            self.relations[op] = None if found and _counts_ones(op, found) else found
+            if found and any(len(self._axes(x)) < x.rank for x in (*op.results, *op.operands)):
+                found = None if _counts_ones(op, found) else found
+            self.relations[op] = found
         return self.relations[op]
 
     def _match(self, x: Value, y: Value, along: Sequence[Axis]) -> None:
@@ -172,14 +174,18 @@ class _Collapse:
 
     def _reshape(self, x: Value, y: Value) -> None:
         """Boundaries with equal sizes before them are the same boundary; others have nothing to do with each other."""
-        before = {self._size_before(x, a): a for a in self._axes(x)[1:]}
-        for b in self._axes(y)[1:]:
-            a = before.get(self._size_before(y, b))
+        before = {size: a for a, size in self._sizes_before(x)}
+        for b, size in self._sizes_before(y):
+            a = before.get(size)
             if a is not None:
                 self._tie((x, a), (y, b))
 
-    def _size_before(self, value: Value, axis: int) -> Dim:
-        return self.facts.canonical(dim_product(value.shape[:axis]))
+    def _sizes_before(self, value: Value) -> Iterator[tuple[int, Dim]]:
+        """The size of all before each real axis but the first."""
+        axes, size = self._axes(value), ONE
+        for before, a in pairwise(axes):
+            size = size * value.shape[before]
+            yield a, self.facts.canonical(size)
 
     def _constrain_place(self, place: Place) -> None:
         (x,) = self.group.outputs
@@ -214,6 +220,8 @@ class _Collapse:
 
     def _products(self, sizes: Shape, runs: list[list[int]]) -> Shape:
         """The sizes of merged axes."""
+        if len(runs) == len(sizes):
+            return sizes
         return tuple(sizes[r[0]] if len(r) == 1 else dim_product(self._size(sizes[a]) for a in r) for r in runs)
 
     def _size(self, d: Dim) -> Dim:
@@ -279,15 +287,15 @@ class _Collapse:
 
 def _counts_ones(op: Op, relation: Relation) -> bool:
     """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
-    if any(op.results[0].shape[axis] == ONE for axis in relation.apart):
+    if any(op.results[0].shape[axis] is ONE for axis in relation.apart):
         return True
     alike = [op.results, *(link.values for link in relation.links)]
-    if any(len({tuple(n == ONE for n in value.shape) for value in values}) > 1 for values in alike):
+    if any(len({tuple(n is ONE for n in value.shape) for value in values}) > 1 for values in alike):
         return True
     for link in relation.links:
         for a, entry in enumerate(link.entries):
-            one = link.values[0].shape[a] == ONE
-            others = [link.other.shape[axis] == ONE for axis in followed(entry) if axis is not None]
+            one = link.values[0].shape[a] is ONE
+            others = [link.other.shape[axis] is ONE for axis in followed(entry) if axis is not None]
             if isinstance(entry, Affine | Windowed) and (one or any(others)):
                 return True
             if isinstance(entry, Same) and one not in others:

@@ -97,7 +97,7 @@ class _Lowering:
     def _windows(self, x: Value) -> _Named:
         names = self._spec("lhs_spec", ["b", "c"], "i")
         out = self.op.result.shape
-        moved = [i for i in range(self.spatial) if self.windows[i] != ONE or self.attrs["strides"][i] != 1]
+        moved = [i for i in range(self.spatial) if self.windows[i] is not ONE or self.attrs["strides"][i] != 1]
         if not moved:
             return _Named(x, tuple(names))
         attrs = {
@@ -112,10 +112,10 @@ class _Lowering:
     def _kernel(self) -> _Named:
         """The kernel, turned round where asked for, without the offsets that x's windows do not have."""
         names, w = self._spec("rhs_spec", ["f", "c"], "p"), self.w
-        turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"] if self.windows[i] != ONE)
+        turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"] if self.windows[i] is not ONE)
         if turned:
             w = self._emit("reverse", [w], dims=turned)
-        single = {f"p{i}" for i in range(self.spatial) if self.windows[i] == ONE and self.attrs["strides"][i] == 1}
+        single = {f"p{i}" for i in range(self.spatial) if self.windows[i] is ONE and self.attrs["strides"][i] == 1}
         kept = [a for a, name in enumerate(names) if name not in single]
         if single:
             w = self._emit("reshape", [w], shape=tuple(w.shape[a] for a in kept))
@@ -134,7 +134,7 @@ class _Lowering:
 
     def _is_depthwise(self) -> bool:
         """One feature in for each group, and few offsets."""
-        one_in = self.attrs["feature_groups"] > 1 and self.w.shape[self.attrs["rhs_spec"][1]] == ONE
+        one_in = self.attrs["feature_groups"] > 1 and self.w.shape[self.attrs["rhs_spec"][1]] is ONE
         if not one_in or not all(size.is_const for size in self.windows):
             return False
         return 0 < math.prod(size.value for size in self.windows) <= MOST_OFFSETS

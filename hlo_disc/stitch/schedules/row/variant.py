@@ -106,7 +106,7 @@ class RowVariant(Variant):
 
     def key(self) -> tuple[Hashable, ...]:
         form = (self.lanes_on_rows, self.narrow, self.slices, len(self.totals), self.team, self.aligned, self.stages)
-        return (self.group.key(), *form)
+        return (self.group.key, *form)
 
     # Host side.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,17 +72,14 @@ class Builder:
         self.scopes: list[OpenScope] = []
         self.runtime: Any = None
 
-    @contextmanager
-    def at(self, loc: str) -> Iterator[None]:
+    def at(self, loc: str) -> AbstractContextManager[object]:
         """Ops built inside carry the user's source line."""
         if not loc:
-            yield
-            return
+            return nullcontext()
         found = self._locations.get(loc)
         if found is None:
             found = self._locations[loc] = ir.Location.name(loc)
-        with found:
-            yield
+        return found
 
     @contextmanager
     def over(self, lanes: Lanes) -> Iterator[None]:
@@ -134,7 +131,7 @@ class Builder:
             for outer in self.scopes[first if key == "load" else depth : depth + 1]:
                 if known in outer.known:
                     return outer.known[known]
-        if scope is self.scope:
+        if scope is self.scopes[-1]:
             made = Val(self, build(), lanes)
         else:
             with ir.InsertionPoint(self.scopes[depth + 1].op):
@@ -173,6 +170,10 @@ class Builder:
 
     def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
         """A scalar or splat constant, at the top of the function, once."""
+        key = (x if type(x) is int else repr(x), element, lanes)
+        found = self._constants.get(key)
+        if found is not None:
+            return found
         if element is self.index_type:
             self.module.largest_index = max(self.module.largest_index, abs(x))
 
@@ -182,7 +183,7 @@ class Builder:
             type_ = self.vec(lanes, element)
             return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attr) if lanes else attr).result
 
-        return self.at_entry((x if type(x) is int else repr(x), element, lanes), build, lanes)
+        return self.at_entry(key, build, lanes)
 
     def at_entry(self, key: tuple[Hashable, ...], build: Callable[[], ir.Value], lanes: int = 0) -> Val:
         """An op without operands at the top of the function, once for equal keys."""

@@ -175,8 +175,8 @@ def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, object] |
 
     The op itself when nothing is other.
     """
-    operands = tuple(values.get(x, x) for x in op.operands)
     attrs = op.attrs if attrs is None else attrs
+    operands = tuple([values.get(x, x) for x in op.operands]) if values else op.operands
     if attrs is op.attrs and operands == op.operands:
         return op
     new = make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
@@ -199,7 +199,7 @@ def dims_in(op: Op) -> list[Dim]:
             found.append(attr)
         elif type(attr) is tuple:
             found += [x for x in attr if type(x) is Dim]
-    for region in regions(op):
+    for region in regions(op) if has_regions(op) else ():
         found += [dim for value in region.inputs for dim in value.shape]
         for inner in region.ops:
             found += dims_in(inner)
@@ -269,8 +269,12 @@ def make_op(
     name: str, operands: Sequence[Value], attrs: Mapping[str, object], types: Sequence[tuple[np.dtype, Shape]], loc: str
 ) -> Op:
     """An op whose result types are known already."""
-    op = Op(name, tuple(operands), attrs, loc)
-    object.__setattr__(op, "results", tuple(Value(t, shape, op, i) for i, (t, shape) in enumerate(types)))
+    return with_results(Op(name, tuple(operands), attrs, loc), types)
+
+
+def with_results(op: Op, types: Sequence[tuple[np.dtype, Shape]]) -> Op:
+    """Give a new op its results."""
+    object.__setattr__(op, "results", tuple([Value(t, shape, op, i) for i, (t, shape) in enumerate(types)]))
     return op
 
 

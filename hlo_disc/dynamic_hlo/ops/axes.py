@@ -178,7 +178,10 @@ def result(op: Op) -> Value:
 
 def follow(op: Op, along: Order | Sequence[Axis], apart: tuple[int, ...] = ()) -> Relation:
     """The relation of an op all of whose operands follow the result alike, but for scalars."""
-    xs = tuple(x for x in op.operands if x.rank == op.operands[0].rank)
+    xs = op.operands
+    if len(xs) > 1:
+        rank = xs[0].rank
+        xs = tuple([x for x in xs if len(x.shape) == rank])
     return Relation((Link(xs, op.results[0], along if isinstance(along, Order) else tuple(along)),), apart)
 
 

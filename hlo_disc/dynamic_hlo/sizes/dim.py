@@ -269,11 +269,9 @@ class Dim:
         return NotImplemented if b is None else _mod(b, self)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, int):
-            return self.is_const and self.value == other
-        return False if isinstance(other, Dim) else NotImplemented
+        if other.__class__ is Dim:
+            return self is other
+        return self.is_const and self.value == other if isinstance(other, int) else NotImplemented
 
     def __hash__(self) -> int:
         return self._hash
@@ -298,12 +296,10 @@ def dim_product(dims: Iterable[int | Dim]) -> Dim:
     """The product, 1 for no dims: the number of elements of a shape."""
     product, factor = ONE, 1
     for d in dims:
-        if not isinstance(d, Dim):
-            factor *= d
-        elif d.is_const:
-            factor *= d.value
-        else:
+        if isinstance(d, Dim) and not d.is_const:
             product = d if product is ONE else product * d
+        else:
+            factor *= d.value if isinstance(d, Dim) else d
     return product if factor == 1 else product * factor
 
 

@@ -13,6 +13,12 @@ def same_shape(facts: ShapeFacts, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     return a == b or (len(a) == len(b) and all(facts.equal(x, y) is Truth.YES for x, y in zip(a, b, strict=True)))
 
 
+def canonical_shape(facts: ShapeFacts, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The canonical representatives of sizes; the same object when they are these already."""
+    canonical = tuple([d if d.is_const else facts.canonical(d) for d in shape])
+    return shape if canonical == shape else canonical
+
+
 def reshape_segments(
     result: Sequence[Dim], operand: Sequence[Dim], facts: ShapeFacts
 ) -> list[tuple[list[int], list[int]]]:

@@ -148,10 +148,13 @@ class _Collapse:
         if op not in self.relations:
             rule = axis_rule(op)
             found = rule.relation(op, self.facts) if rule and rule.attributes is not None else None
-            if found and any(len(self._axes(x)) < x.rank for x in (*op.results, *op.operands)):
-                found = None if _counts_ones(op, found) else found
+            if found and self._has_ones((*op.results, *op.operands)) and _counts_ones(op, found):
+                found = None
             self.relations[op] = found
         return self.relations[op]
+
+    def _has_ones(self, values: Iterable[Value]) -> bool:
+        return any([len(self._axes(x)) < len(x.shape) for x in values])
 
     def _match(self, x: Value, y: Value, along: Sequence[Axis]) -> None:
         """Tie neighbours in x to those in y, and keep all else apart.
@@ -222,7 +225,7 @@ class _Collapse:
         """The sizes of merged axes."""
         if len(runs) == len(sizes):
             return sizes
-        return tuple(sizes[r[0]] if len(r) == 1 else dim_product(self._size(sizes[a]) for a in r) for r in runs)
+        return tuple([sizes[r[0]] if len(r) == 1 else dim_product([self._size(sizes[a]) for a in r]) for r in runs])
 
     def _size(self, d: Dim) -> Dim:
         """One spelling for equal sizes: that factors are equal facts may know, and not that their products are.
@@ -231,7 +234,7 @@ class _Collapse:
         """
         known = self.sizes.get(d)
         if known is None:
-            alike = (x for x in self.sizes.values() if x.symbols == d.symbols)
+            alike = [x for x in self.sizes.values() if x.symbols == d.symbols]
             equal = (x for x in alike if self.facts.equal(x, d) is Truth.YES)
             known = self.sizes[d] = next(equal, d)
         return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, dims_in, op_key, types_key

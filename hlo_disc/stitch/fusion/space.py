@@ -105,7 +105,7 @@ class _Reads:
         self.scans: dict[Op, set[Access]] = {}
 
     def follow(self, value: Value, access: Access) -> None:
-        access = tuple(None if n is ONE else a for a, n in zip(access, value.shape, strict=True))
+        access = _without_ones(access, value)
         seen = self.seen.setdefault(value, set())
         if access in seen:
             return
@@ -113,9 +113,10 @@ class _Reads:
         op = value.op
         if op is None or op not in self.ops:
             return
-        if kind(op) == "reduce":
+        of = kind(op)
+        if of == "reduce":
             self.reductions.setdefault(op, set()).add(access)
-        elif kind(op) == "cumulative":
+        elif of == "cumulative":
             self.scans.setdefault(op, set()).add(access)
         for operand, at in operand_accesses(op, access, self.facts):
             self.follow(operand, at)
@@ -224,7 +225,7 @@ def _plain_accesses(reads: _Reads, col_axes: tuple[int, ...]) -> dict[Value, Acc
     names: dict[Axis, Axis] = {("out", a): ("col", i) for i, a in enumerate(col_axes)}
     plain: dict[Value, Access] = {}
     for value, found in reads.seen.items():
-        unified = {tuple(names.get(a, a) for a in access) for access in found}
+        unified = {tuple([names.get(a, a) for a in access]) for access in found}
         if len(unified) == 1:
             plain[value] = next(iter(unified))
     return plain
@@ -291,7 +292,7 @@ def _scans_in(p: Pass, values: Collection[Value], ops: set[Op]) -> tuple[Op, ...
 
 
 def _without_ones(access: Access, value: Value) -> Access:
-    return tuple(None if n is ONE else a for a, n in zip(access, value.shape, strict=True))
+    return tuple([None if n is ONE else a for a, n in zip(access, value.shape, strict=True)])
 
 
 def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) -> Access:
@@ -399,7 +400,7 @@ def _levels(ops: set[Op], reductions: Collection[Op]) -> dict[Value, int]:
     def level(value: Value) -> int:
         if value not in levels:
             op = value.op
-            below = max((level(x) for x in op.operands), default=0) if op in ops and op is not None else 0
+            below = max([level(x) for x in op.operands], default=0) if op in ops and op is not None else 0
             levels[value] = below + (op in reductions)
         return levels[value]
 

@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -100,14 +100,12 @@ def types_key(values: Iterable[Value]) -> Hashable:
 
 def attribute_key(attr: object) -> Hashable:
     """Equal for attributes that mean the same; hashable."""
-    kind = type(attr)
-    if kind in _PLAIN:
-        return cast("Hashable", attr)
-    if kind is Region:
-        return cast(Region, attr).key
-    if kind is tuple:
-        items = cast("tuple[object, ...]", attr)
-        return items if _PLAIN.issuperset(map(type, items)) else tuple(map(attribute_key, items))
+    if type(attr) is tuple:
+        return attr if _PLAIN.issuperset(map(type, attr)) else tuple(map(attribute_key, attr))
+    if isinstance(attr, Dim | int | str) and type(attr) in _PLAIN:
+        return attr
+    if type(attr) is Region:
+        return attr.key
     return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if isinstance(attr, np.ndarray) else str(attr)
 
 

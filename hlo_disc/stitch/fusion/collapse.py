@@ -148,13 +148,26 @@ class _Collapse:
         if op not in self.relations:
             rule = axis_rule(op)
             found = rule.relation(op, self.facts) if rule and rule.attributes is not None else None
-            if found and self._has_ones((*op.results, *op.operands)) and _counts_ones(op, found):
-                found = None
-            self.relations[op] = found
+            self.relations[op] = None if found and self._counts_ones(op, found) else found
         return self.relations[op]
 
-    def _has_ones(self, values: Iterable[Value]) -> bool:
-        return any([len(self._axes(x)) < len(x.shape) for x in values])
+    def _counts_ones(self, op: Op, relation: Relation) -> bool:
+        """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
+        axes = self._axes
+        if any([axis not in axes(op.results[0]) for axis in relation.apart]):
+            return True
+        for values in (op.results, *[link.values for link in relation.links]):
+            if len(values) > 1 and any([axes(value) != axes(values[0]) for value in values]):
+                return True
+        for link in relation.links:
+            real, others = axes(link.values[0]), axes(link.other)
+            for a, entry in enumerate(link.entries):
+                ones = [axis not in others for axis in followed(entry) if axis is not None]
+                if isinstance(entry, Affine | Windowed) and (a not in real or True in ones):
+                    return True
+                if isinstance(entry, Same) and (a not in real) not in ones:
+                    return True
+        return False
 
     def _match(self, x: Value, y: Value, along: Sequence[Axis]) -> None:
         """Tie neighbours in x to those in y, and keep all else apart.
@@ -245,7 +258,7 @@ class _Collapse:
         Where its attributes or data may count axes of size 1, it has these too, between reshapes.
         """
         relation, rule = self._relation(op), axis_rule(op)
-        narrow = relation is not None and not any(isinstance(a, Elsewhere) for x in relation.links for a in x.entries)
+        narrow = relation is not None and not any([Elsewhere in map(type, x.entries) for x in relation.links])
         runs = self.runs if narrow else self._all_runs
         types = [(v.dtype, self._products(v.shape, runs(v))) for v in op.results]
         first: list[Op] = []
@@ -286,24 +299,6 @@ class _Collapse:
             strides.append(place.strides[run[0]])
             axes.append(at)
         return Place(place.target, tuple(shape), tuple(starts), tuple(strides), tuple(axes))
-
-
-def _counts_ones(op: Op, relation: Relation) -> bool:
-    """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
-    if any(op.results[0].shape[axis] is ONE for axis in relation.apart):
-        return True
-    alike = [op.results, *(link.values for link in relation.links)]
-    if any(len({tuple(n is ONE for n in value.shape) for value in values}) > 1 for values in alike):
-        return True
-    for link in relation.links:
-        for a, entry in enumerate(link.entries):
-            one = link.values[0].shape[a] is ONE
-            others = [link.other.shape[axis] is ONE for axis in followed(entry) if axis is not None]
-            if isinstance(entry, Affine | Windowed) and (one or any(others)):
-                return True
-            if isinstance(entry, Same) and one not in others:
-                return True
-    return False
 
 
 def _reshape(x: Value, shape: Shape, loc: str) -> Op:

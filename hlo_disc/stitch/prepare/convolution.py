@@ -148,7 +148,7 @@ class _Lowering:
         padded, factors = self._padded() if holes else self.x, self._features()
         total: Value | None = None
         for offset in itertools.product(*(range(size.value) for size in self.windows)):
-            x = self._without(self._split(self._shifted(padded, low, offset), "c"), ("c",))
+            x = self._by_group(self._shifted(padded, low, offset))
             w = self._without(self._part(factors, offset), [f"p{i}" for i in range(self.spatial)])
             pair = self._factors(x, w, result)
             total = self._emit("fma", [*pair, total]) if total else self._emit("multiply", pair)
@@ -176,6 +176,13 @@ class _Lowering:
             shape[axis] = self.op.result.shape[self.attrs["out_spec"][2 + i]]
         value = self._emit("slice_padded", [x], start=tuple(start), stride=tuple(stride), shape=tuple(shape))
         return _Named(value, tuple(self._spec("lhs_spec", ["b", "c"], "i")))
+
+    def _by_group(self, x: _Named) -> _Named:
+        """Return x with its features as groups, of which each has one."""
+        at, shape = x.names.index("c"), x.value.shape
+        grouped = (*shape[:at], Dim.const(self.groups), *shape[at + 1 :])
+        value = x.value if shape == grouped else self._emit("reshape", [x.value], shape=grouped)
+        return _Named(value, (*x.names[:at], "g", *x.names[at + 1 :]))
 
     def _part(self, w: _Named, offset: Sequence[int]) -> _Named:
         """The factors at an offset."""

@@ -44,6 +44,7 @@ class ModuleBody:
         self.math: dict[str, tuple[str, Type]] = {}
         self.constants: dict[tuple[ir.Attribute, Type], str] = {}
         self.flags: dict[ir.Attribute, str] = {}
+        self.signatures: dict[ir.Attribute, tuple[list[Type], list[Type]]] = {}
         self.loops: list[str] = []
 
     def declare(self, name: str, result: str, arguments: Iterable[str]) -> None:

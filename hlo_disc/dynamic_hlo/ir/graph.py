@@ -164,7 +164,7 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
         return region if new is own else Region(new.inputs, new.ops, new.outputs)
 
     values: dict[Value, Value] = {}
-    ops = tuple(substitute(op, values, map_regions(op, inside)) for op in graph.ops)
+    ops = tuple([substitute(op, values, map_regions(op, inside) if has_regions(op) else None) for op in graph.ops])
     return change(graph if not values else graph.with_roots(values, ops=ops))
 
 

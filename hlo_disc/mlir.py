@@ -129,7 +129,8 @@ def location(text: str = "") -> ir.Location:
 def run_passes(module: ir.Module, pipeline: str, keep: bool = False) -> None:
     """Run `builtin.module(pipeline)` on a module in place. Raises MLIRError with the diagnostics.
 
-    keep: the passes, for the next module of our context: what they do first takes longer than a small module.
+    keep: the passes, for the next module of our context: what they do first takes longer than a small module. They are
+        MLIR's own, and their results are not verified.
     """
     context()  # registers StableHLO's passes, which are global
     kept = _passes[pipeline] if keep else []
@@ -138,6 +139,7 @@ def run_passes(module: ir.Module, pipeline: str, keep: bool = False) -> None:
             passes = kept.pop()
         except IndexError:
             passes = PassManager.parse(f"builtin.module({pipeline})")
+            passes.enable_verifier(not keep)
         passes.run(module.operation)
     kept.append(passes)
 

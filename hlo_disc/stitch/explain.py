@@ -24,13 +24,18 @@ from hlo_disc.stitch.variant import Choice
 def account(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement | None, device: Device) -> Account:
     """The forms of all launches and, once memory is planned, where values lie and when."""
     places = _Places()
+    different = {group.key: group for group in scheduled.steps}
+    work = {key: _work(group) for key, group in different.items()}
     numbers = {group: number for number, group in enumerate(scheduled.steps)}
     order = placement.order if placement else {}
     owner = {op: number for group, number in numbers.items() for op in group.ops}
     return Account(
         graph.name,
         places.texts,
-        [_launch(step, places, order.get(group, 0), device) for group, step in scheduled.steps.items()],
+        [
+            _launch(step, places, work[group.key], order.get(group, 0), device)
+            for group, step in scheduled.steps.items()
+        ],
         _flow(plan.scope, plan, numbers),
         _slots(placement) if placement else [],
         len(placement.places) if placement else 0,
@@ -53,17 +58,20 @@ class _Places:
         return found
 
 
-def _launch(step: Step, places: _Places, at: int, device: Device) -> Launch:
-    """Bytes and operations are both axes of a roofline."""
-    group = step.group
+def _work(group: Group) -> tuple[str, str]:
+    """The bytes that a group reads and writes, and its operations: both axes of a roofline."""
     moved = sum(map(value_bytes, group.outputs), sum((_read(v, group) for v in group.inputs), ZERO))
-    ops = Counter((op.name, places.number(op)) for op in group.ops)
+    return str(moved), str(sum(map(operations, group.ops), ZERO))
+
+
+def _launch(step: Step, places: _Places, work: tuple[str, str], at: int, device: Device) -> Launch:
+    group = step.group
+    ops = Counter([(op.name, places.number(op)) for op in group.ops])
     return Launch(
         [_form(choice, kernel, device) for choice, kernel in zip(step.choices, step.kernels, strict=True)],
         list(map(_type, group.written)),
         [(name, place, count) for (name, place), count in ops.items()],
-        str(moved),
-        str(sum(map(operations, group.ops), ZERO)),
+        *work,
         next((str(op.operands[0].dtype) for op in group.ops if kind(op) == "dot"), ""),
         at,
     )

@@ -106,7 +106,7 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
         choose = group.schedule.choices
         if choose is None:  # the host flow is what they are
             continue
-        key = (group.key(), tuple(static(v) for v in group.inputs))
+        key = (group.key, tuple(static(v) for v in group.inputs))
         same = alike.get(key)
         if same:
             step = same.for_group(group)

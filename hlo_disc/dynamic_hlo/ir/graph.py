@@ -19,6 +19,8 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.frozen import frozen
 
 Shape = tuple[Dim, ...]
+# Attributes of these types are hashable, and of two that are equal each can stand for the other.
+_PLAIN = frozenset((Dim, int, str))
 RELATIONS = {
     "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
 }  # fmt: skip
@@ -77,25 +79,34 @@ class Region:
     def key(self) -> tuple[Hashable, ...]:
         """Equal for regions that compute the same: the structure, with values numbered in order."""
         numbers = {value: i for i, value in enumerate(self.inputs)}
-        rows: list[Any] = [tuple((v.dtype, v.shape) for v in self.inputs)]
-        for op in self.ops:
-            for result in op.results:
-                numbers[result] = len(numbers)
-            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
-            results = tuple((r.dtype, r.shape) for r in op.results)
-            rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
-        return (*rows, tuple(numbers[value] for value in self.outputs))
+        rows: list[Hashable] = [types_key(self.inputs)]
+        rows += [op_key(op, op.operands, numbers) for op in self.ops]
+        return (*rows, tuple([numbers[value] for value in self.outputs]))
+
+
+def op_key(op: Op, operands: Iterable[Value], numbers: dict[Value, int]) -> Hashable:
+    """Equal for ops that compute the same of operands with the same numbers; the results get the next numbers."""
+    read = tuple([numbers[x] for x in operands])
+    for result in op.results:
+        numbers[result] = len(numbers)
+    attrs = tuple(sorted([(name, attribute_key(attr)) for name, attr in op.attrs.items()]))
+    return op.name, read, attrs, types_key(op.results)
+
+
+def types_key(values: Iterable[Value]) -> Hashable:
+    """Equal for values of the same types."""
+    return tuple([(v.dtype, v.shape) for v in values])
 
 
 def attribute_key(attr: object) -> Hashable:
     """Equal for attributes that mean the same; hashable."""
+    if type(attr) is tuple:
+        return attr if _PLAIN.issuperset(map(type, attr)) else tuple(map(attribute_key, attr))
+    if isinstance(attr, Dim | int | str) and type(attr) in _PLAIN:
+        return attr
     if type(attr) is Region:
         return attr.key
-    if type(attr) is tuple:
-        return tuple(map(attribute_key, attr))
-    if type(attr) is Dim:  # its symbols may have other names in another program
-        return attr
-    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if type(attr) is np.ndarray else str(attr)
+    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if isinstance(attr, np.ndarray) else str(attr)
 
 
 def regions(op: Op) -> list[Region]:
@@ -153,7 +164,7 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
         return region if new is own else Region(new.inputs, new.ops, new.outputs)
 
     values: dict[Value, Value] = {}
-    ops = tuple(substitute(op, values, map_regions(op, inside)) for op in graph.ops)
+    ops = tuple([substitute(op, values, map_regions(op, inside) if has_regions(op) else None) for op in graph.ops])
     return change(graph if not values else graph.with_roots(values, ops=ops))
 
 
@@ -162,8 +173,8 @@ def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, object] |
 
     The op itself when nothing is other.
     """
-    operands = tuple(values.get(x, x) for x in op.operands)
     attrs = op.attrs if attrs is None else attrs
+    operands = tuple([values.get(x, x) for x in op.operands]) if values else op.operands
     if attrs is op.attrs and operands == op.operands:
         return op
     new = make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
@@ -186,7 +197,7 @@ def dims_in(op: Op) -> list[Dim]:
             found.append(attr)
         elif type(attr) is tuple:
             found += [x for x in attr if type(x) is Dim]
-    for region in regions(op):
+    for region in regions(op) if has_regions(op) else ():
         found += [dim for value in region.inputs for dim in value.shape]
         for inner in region.ops:
             found += dims_in(inner)
@@ -256,8 +267,12 @@ def make_op(
     name: str, operands: Sequence[Value], attrs: Mapping[str, object], types: Sequence[tuple[np.dtype, Shape]], loc: str
 ) -> Op:
     """An op whose result types are known already."""
-    op = Op(name, tuple(operands), attrs, loc)
-    object.__setattr__(op, "results", tuple(Value(t, shape, op, i) for i, (t, shape) in enumerate(types)))
+    return with_results(Op(name, tuple(operands), attrs, loc), types)
+
+
+def with_results(op: Op, types: Sequence[tuple[np.dtype, Shape]]) -> Op:
+    """Give a new op its results."""
+    object.__setattr__(op, "results", tuple([Value(t, shape, op, i) for i, (t, shape) in enumerate(types)]))
     return op
 
 

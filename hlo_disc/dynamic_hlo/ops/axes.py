@@ -178,7 +178,10 @@ def result(op: Op) -> Value:
 
 def follow(op: Op, along: Order | Sequence[Axis], apart: tuple[int, ...] = ()) -> Relation:
     """The relation of an op all of whose operands follow the result alike, but for scalars."""
-    xs = tuple(x for x in op.operands if x.rank == op.operands[0].rank)
+    xs = op.operands
+    if len(xs) > 1:
+        rank = xs[0].rank
+        xs = tuple([x for x in xs if len(x.shape) == rank])
     return Relation((Link(xs, op.results[0], along if isinstance(along, Order) else tuple(along)),), apart)
 
 
@@ -191,7 +194,7 @@ def _broadcast(op: Op, facts: ShapeFacts) -> Relation:
     def axis(n: Dim, a: int) -> Axis:
         return Same(a) if facts.equal(n, shape[a]) is Truth.YES else Repeated(a)
 
-    return follow(op, [First() if n == ONE else axis(n, a) for n, a in zip(x.shape, op.attrs["dims"], strict=True)])
+    return follow(op, [First() if n is ONE else axis(n, a) for n, a in zip(x.shape, op.attrs["dims"], strict=True)])
 
 
 def _transpose(op: Op, facts: ShapeFacts) -> Relation:
@@ -204,7 +207,7 @@ def _slice(op: Op, facts: ShapeFacts) -> Relation:
 
     def axis(a: int, n: Dim) -> Axis:
         step = attrs["stride"][a]
-        if (step == 1 or n == ONE) and facts.equal(n, op.result.shape[a]) is Truth.YES:
+        if (step == 1 or n is ONE) and facts.equal(n, op.result.shape[a]) is Truth.YES:
             return Same(a)
         return Affine(((a, step),), attrs["start"][a])
 
@@ -213,7 +216,7 @@ def _slice(op: Op, facts: ShapeFacts) -> Relation:
 
 def _reverse(op: Op, facts: ShapeFacts) -> Relation:
     def axis(a: int, n: Dim) -> Axis:
-        return Affine(((a, -1),), n - 1) if a in op.attrs["dims"] and n != ONE else Same(a)
+        return Affine(((a, -1),), n - 1) if a in op.attrs["dims"] and n is not ONE else Same(a)
 
     return follow(op, [axis(a, n) for a, n in enumerate(op.result.shape)])
 
@@ -326,7 +329,7 @@ def assembly(parts: Callable[[Op], list[Part]], attributes: Mapping[str, Attribu
 
     def relation(op: Op, facts: ShapeFacts) -> Relation:
         def axis(a: int, n: Dim, start: Dim | Value, step: Dim) -> Axis:
-            first = start == ZERO or isinstance(start, Value)  # which is clamped
+            first = start is ZERO or isinstance(start, Value)  # which is clamped
             stays = first and ONE in (step, n) and facts.equal(n, op.result.shape[a]) is Truth.YES
             return Same(a) if stays else Elsewhere(a)
 

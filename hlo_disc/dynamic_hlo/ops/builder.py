@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, make_op, substitute
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, substitute, with_results
 from hlo_disc.dynamic_hlo.ops.table import infer
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.shapes import canonical_shape
 from hlo_disc.errors import ShapeError
 
 
@@ -25,12 +26,11 @@ class GraphBuilder:
 
     def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> tuple[Value, ...]:
         """Append an op and return all its results. Sizes that inference has worked out are spelled as others are."""
-        types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
-        shapes = [tuple(map(self.facts.canonical, shape)) for _, shape in types]
-        for (dtype, _), shape in zip(types, shapes, strict=True):
-            _check_bytes(np.dtype(dtype), shape)
-        op = make_op(name, operands, attrs, [(np.dtype(t), s) for (t, _), s in zip(types, shapes, strict=True)], loc)
-        self.ops.append(op)
+        op = Op(name, tuple(operands), attrs, loc)
+        types = [(np.dtype(dtype), canonical_shape(self.facts, shape)) for dtype, shape in infer(op, self.facts)]
+        for dtype, shape in types:
+            _check_bytes(dtype, shape)
+        self.ops.append(with_results(op, types))
         return op.results
 
 
@@ -38,7 +38,7 @@ def _check_bytes(dtype: np.dtype, shape: Shape) -> None:
     """Raises ShapeError for more bytes than 64 bits count, where all symbols are 1."""
     count = dtype.itemsize
     for d in shape:
-        count *= sum(abs(coefficient) for _, coefficient in d.terms)
+        count *= abs(d.terms[0][1]) if len(d.terms) == 1 else sum(abs(coefficient) for _, coefficient in d.terms)
     if count >= 1 << 63:
         raise ShapeError(f"a result of {dtype}[{', '.join(map(str, shape))}] has more bytes than 64 bits can count")
 

@@ -22,7 +22,7 @@ def is_slow(op: Op) -> bool:
 
     A single root leaves the loop over the rows.
     """
-    return is_expensive(op) or (op.name in ("sqrt", "rsqrt") and any(n != ONE for n in op.result.shape))
+    return is_expensive(op) or (op.name in ("sqrt", "rsqrt") and any(n is not ONE for n in op.result.shape))
 
 
 def operations(op: Op) -> Dim:

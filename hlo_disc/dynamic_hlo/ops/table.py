@@ -118,7 +118,7 @@ def definition(op: Op) -> OpDef:
         raise CompileError(f"{describe(op)}: there is no such op")
     if row.operands is not None and len(op.operands) != row.operands:
         broken(op, f"{len(op.operands)} operands, expected {row.operands}")
-    if len(op.attrs) != len(row.attrs) or any(name not in op.attrs for name in row.attrs):
+    if op.attrs.keys() != {*row.attrs}:
         broken(op, f"attributes {sorted(op.attrs)}, expected {sorted(row.attrs)}")
     for name in row.attrs:
         text, fits = ATTRIBUTES[name]
@@ -141,7 +141,8 @@ def kind(op: Op) -> str:
 
 def axis_rule(op: Op) -> AxisRule | None:
     """The rule in the op's row, or that of all elementwise ops; None where nothing is known of its axes."""
-    return ELEMENTWISE if kind(op) == "elementwise" else OPS[op.name].axes
+    row = OPS[op.name]
+    return ELEMENTWISE if row.kind == "elementwise" and kind(op) != "alias" else row.axes
 
 
 def links(op: Op, facts: ShapeFacts) -> tuple[Link, ...]:

@@ -64,10 +64,11 @@ class Dim:
     an `int` when it is that constant.
     """
 
-    __slots__ = ("terms", "symbols", "_hash", "_text", "__weakref__")
+    __slots__ = ("terms", "symbols", "is_const", "_hash", "_text", "__weakref__")
 
     terms: tuple[Term, ...]  # higher degree first, the constant last; no zero coefficient
     symbols: frozenset[str]
+    is_const: bool
     _hash: int
     _text: str | None
 
@@ -116,10 +117,6 @@ class Dim:
     @staticmethod
     def max(*values: int | Dim) -> Dim:
         return _extremum("max", values)
-
-    @property
-    def is_const(self) -> bool:
-        return not self.terms or not self.terms[0][0]
 
     @property
     def value(self) -> int:
@@ -224,7 +221,8 @@ class Dim:
         if not self.terms or not b.terms:
             return ZERO
         if b.is_const:
-            return self._scale(b.terms[0][1])
+            factor = b.terms[0][1]
+            return Dim.const(self.terms[0][1] * factor) if self.is_const else self._scale(factor)
         if self.is_const:
             return b._scale(self.terms[0][1])
         if len(self.terms) == 1 and len(b.terms) == 1:
@@ -271,11 +269,9 @@ class Dim:
         return NotImplemented if b is None else _mod(b, self)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, int):
-            return self.is_const and self.value == other
-        return False if isinstance(other, Dim) else NotImplemented
+        if other.__class__ is Dim:
+            return self is other
+        return self.is_const and self.value == other if isinstance(other, int) else NotImplemented
 
     def __hash__(self) -> int:
         return self._hash
@@ -298,10 +294,13 @@ class Dim:
 
 def dim_product(dims: Iterable[int | Dim]) -> Dim:
     """The product, 1 for no dims: the number of elements of a shape."""
-    product = ONE
+    product, factor = ONE, 1
     for d in dims:
-        product = product * d
-    return product
+        if isinstance(d, Dim) and not d.is_const:
+            product = d if product is ONE else product * d
+        else:
+            factor *= d.value if isinstance(d, Dim) else d
+    return product if factor == 1 else product * factor
 
 
 def make(kind: str, *args: Dim) -> Dim:
@@ -360,6 +359,7 @@ def _intern(terms: tuple[Term, ...]) -> Dim:
     d = object.__new__(Dim)
     d.terms = terms
     d.symbols = frozenset().union(*(atom.symbols for monomial, _ in terms for atom in monomial))
+    d.is_const = not terms or not terms[0][0]
     d._hash = hash(d.value) if d.is_const else hash(terms)
     d._text = None
     with _lock:

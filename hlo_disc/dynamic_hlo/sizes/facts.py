@@ -138,10 +138,10 @@ class ShapeFacts:
 
     def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
         """Have two shapes equally many elements?"""
-        sizes, others = ([d for d in map(Dim.of, shape) if d is not ONE] for shape in (a, b))
+        sizes, others = [d for d in a if d is not ONE], [d for d in b if d is not ONE]
         if sizes == others:
             return Truth.YES
-        left, right = Counter(sizes), Counter(others)
+        left, right = (Counter(d for d in map(Dim.of, shape) if d is not ONE) for shape in (sizes, others))
         common = left & right
         # A common factor may be 0, so only YES carries over from the rest to the products.
         if self.equal(dim_product((left - common).elements()), dim_product((right - common).elements())) is Truth.YES:
@@ -199,7 +199,8 @@ class ShapeFacts:
 
     def canonical(self, d: int | Dim) -> Dim:
         """One representative for Dims that are known to be equal; simplified by all the facts."""
-        d = Dim.of(d)
+        if not isinstance(d, Dim):
+            d = Dim.of(d)
         if d.is_const:
             return d
         found = self._canonical.get(d)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
 
 def same_shape(facts: ShapeFacts, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     """Whether two shapes are equal at all sizes."""
     return a == b or (len(a) == len(b) and all(facts.equal(x, y) is Truth.YES for x, y in zip(a, b, strict=True)))
+
+
+def canonical_shape(facts: ShapeFacts, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The canonical representatives of sizes; the same object when they are these already."""
+    canonical = tuple([d if d.is_const else facts.canonical(d) for d in shape])
+    return shape if canonical == shape else canonical
 
 
 def reshape_segments(
@@ -21,17 +27,18 @@ def reshape_segments(
     left: list[int] = []
     right: list[int] = []
     i = j = 0
-    while i < len(result) or j < len(operand):
-        if not left and not right and i < len(result) and j < len(operand):
+    results, operands = len(result), len(operand)
+    while i < results or j < operands:
+        if not left and not right and i < results and j < operands:
             if facts.equal(result[i], operand[j]) is Truth.YES:
                 segments.append(([i], [j]))
                 i, j = i + 1, j + 1
                 continue
-        if not left and i < len(result) and result[i] == Dim.const(1):
+        if not left and i < results and result[i] is ONE:
             segments.append(([i], []))
             i += 1
             continue
-        if not right and j < len(operand) and operand[j] == Dim.const(1):
+        if not right and j < operands and operand[j] is ONE:
             segments.append(([], [j]))
             j += 1
             continue
@@ -40,7 +47,7 @@ def reshape_segments(
         if left and right:
             sizes = dim_product(result[a] for a in left), dim_product(operand[a] for a in right)
             fewer = fewer and facts.at_most(sizes[1], sizes[0]) is not Truth.YES
-        if fewer and i < len(result) or j >= len(operand):
+        if fewer and i < results or j >= operands:
             left.append(i)
             i += 1
         else:

@@ -7,15 +7,14 @@ It loads contiguously, with a splat, or with a gather, depending on the lanes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 
-@frozen
-class Index:
+class Index(NamedTuple):
     """`base` for a scalar (lanes None); base + lane*lanes for an int; base + lanes[lane] for a vector of type index."""
 
     base: Scalar
@@ -37,7 +36,7 @@ class IndexMath:
     def vector(self, i: Index) -> Val:
         """All of `i` as one vector of type index."""
         offsets = self.offsets(i)
-        return offsets if isinstance(i.base, int) and i.base == 0 else offsets + self.b.index(i.base)
+        return offsets if i.base == 0 else offsets + self.b.index(i.base)
 
     def offsets(self, i: Index) -> Val:
         """Return the offsets that the lanes add to the base, as a vector."""
@@ -49,7 +48,7 @@ class IndexMath:
         return self.b.binary("*", step, i.lanes) if i.lanes != 1 else step
 
     def scale(self, i: Index, factor: Scalar) -> Index:
-        if i.lanes is None or (isinstance(factor, int) and factor == 0):
+        if i.lanes is None or factor == 0:
             return Index(i.base * factor)
         if isinstance(i.lanes, int) and isinstance(factor, int):
             return Index(i.base * factor, i.lanes * factor)
@@ -66,7 +65,7 @@ class IndexMath:
     def divmod(self, i: Index, divisor: Scalar) -> tuple[Index, Index]:
         """Quotient and remainder by a size; by 1 where the size is 0: a window may look at an array that is empty."""
         divisor = self.b.maximum(divisor, 1)
-        if isinstance(divisor, int) and divisor == 1:
+        if divisor == 1:
             return i, ZERO
         if i.lanes is None:
             return Index(i.base // divisor), Index(i.base % divisor)

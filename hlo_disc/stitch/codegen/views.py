@@ -65,6 +65,11 @@ def regrouped(body: Body, index: Sequence[Index], shape: Shape, wanted: Shape) -
         if len(given) == len(made) == 1:
             at.append(index[given[0]])
             continue
+        if not given and len(made) == 1:
+            at.append(ZERO)
+            continue
+        if not made and len(given) == 1 and shape[given[0]] is dim.ONE:
+            continue
         flat = body.math.linear([index[a] for a in given], body.sizes.shape([shape[a] for a in given]))
         at += body.math.delinear(flat, body.sizes.shape([wanted[a] for a in made]))
     return tuple(at)

@@ -159,7 +159,7 @@ def _renamed(at: Mapping[Value, Access], scores: Value) -> dict[Value, Access]:
 def _key(second: Op, side: int) -> int | None:
     """The one axis that the second dot contracts."""
     dims = second.attrs["lhs_contract" if side == 0 else "rhs_contract"]
-    real = [a for a in dims if second.operands[side].shape[a] != ONE]
+    real = [a for a in dims if second.operands[side].shape[a] is not ONE]
     return real[0] if len(real) == 1 else None
 
 
@@ -181,7 +181,7 @@ def _free_axes(dot: Op, side: int) -> list[int]:
     names = ("lhs_batch", "lhs_contract") if side == 0 else ("rhs_batch", "rhs_contract")
     used = {a for name in names for a in dot.attrs[name]}
     shape = dot.operands[side].shape
-    return [a for a in range(len(shape)) if a not in used and shape[a] != ONE]
+    return [a for a in range(len(shape)) if a not in used and shape[a] is not ONE]
 
 
 def result_axis(dot: Op, side: int, axis: int) -> int:
@@ -222,7 +222,7 @@ class _Reads:
     def __init__(self, first: Op, weights: Value, key: int, middle: Sequence[Op], facts: ShapeFacts):
         self.first, self.key, self.middle, self.facts = first, ("out", key), set(middle), facts
         self.at: dict[Value, Access] = {}
-        self.everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(weights.shape))
+        self.everywhere = tuple(None if n is ONE else ("out", a) for a, n in enumerate(weights.shape))
 
     def _is_whole(self, access: Access) -> bool:
         """Every axis once, in any order."""
@@ -231,7 +231,7 @@ class _Reads:
 
     def follow(self, value: Value, access: Access) -> bool:
         """Note the access of `value` and all that it is made of; False when that does not fit the pattern."""
-        access = tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+        access = tuple(None if n is ONE else a for a, n in zip(access, value.shape, strict=True))
         if value in self.at:
             return self.at[value] == access
         op = value.op
@@ -246,7 +246,7 @@ class _Reads:
         operands = operand_accesses(op, access, self.facts)
         if op.name == "reduce":
             x, at = operands[0]
-            columns = [a for a in op.attrs["dims"] if x.shape[a] != ONE]
+            columns = [a for a in op.attrs["dims"] if x.shape[a] is not ONE]
             at = tuple(self.key if i in columns else a for i, a in enumerate(at))
             if len(columns) != 1 or not self._is_whole(at):
                 return False

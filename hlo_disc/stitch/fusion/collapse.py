@@ -8,7 +8,7 @@ its axes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
@@ -93,7 +93,7 @@ class _Collapse:
     def _axes(self, value: Value) -> list[int]:
         found = self.real.get(value)
         if found is None:
-            found = self.real[value] = [a for a, n in enumerate(value.shape) if n != ONE]
+            found = self.real[value] = [a for a, n in enumerate(value.shape) if n is not ONE]
         return found
 
     def _find(self, boundary: tuple[Value, int]) -> tuple[Value, int]:
@@ -148,8 +148,26 @@ class _Collapse:
         if op not in self.relations:
             rule = axis_rule(op)
             found = rule.relation(op, self.facts) if rule and rule.attributes is not None else None
-            self.relations[op] = None if found and _counts_ones(op, found) else found
+            self.relations[op] = None if found and self._counts_ones(op, found) else found
         return self.relations[op]
+
+    def _counts_ones(self, op: Op, relation: Relation) -> bool:
+        """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
+        axes = self._axes
+        if any([axis not in axes(op.results[0]) for axis in relation.apart]):
+            return True
+        for values in (op.results, *[link.values for link in relation.links]):
+            if len(values) > 1 and any([axes(value) != axes(values[0]) for value in values]):
+                return True
+        for link in relation.links:
+            real, others = axes(link.values[0]), axes(link.other)
+            for a, entry in enumerate(link.entries):
+                ones = [axis not in others for axis in followed(entry) if axis is not None]
+                if isinstance(entry, Affine | Windowed) and (a not in real or True in ones):
+                    return True
+                if isinstance(entry, Same) and (a not in real) not in ones:
+                    return True
+        return False
 
     def _match(self, x: Value, y: Value, along: Sequence[Axis]) -> None:
         """Tie neighbours in x to those in y, and keep all else apart.
@@ -172,14 +190,18 @@ class _Collapse:
 
     def _reshape(self, x: Value, y: Value) -> None:
         """Boundaries with equal sizes before them are the same boundary; others have nothing to do with each other."""
-        before = {self._size_before(x, a): a for a in self._axes(x)[1:]}
-        for b in self._axes(y)[1:]:
-            a = before.get(self._size_before(y, b))
+        before = {size: a for a, size in self._sizes_before(x)}
+        for b, size in self._sizes_before(y):
+            a = before.get(size)
             if a is not None:
                 self._tie((x, a), (y, b))
 
-    def _size_before(self, value: Value, axis: int) -> Dim:
-        return self.facts.canonical(dim_product(value.shape[:axis]))
+    def _sizes_before(self, value: Value) -> Iterator[tuple[int, Dim]]:
+        """The size of all before each real axis but the first."""
+        axes, size = self._axes(value), ONE
+        for before, a in pairwise(axes):
+            size = size * value.shape[before]
+            yield a, self.facts.canonical(size)
 
     def _constrain_place(self, place: Place) -> None:
         (x,) = self.group.outputs
@@ -214,7 +236,9 @@ class _Collapse:
 
     def _products(self, sizes: Shape, runs: list[list[int]]) -> Shape:
         """The sizes of merged axes."""
-        return tuple(sizes[r[0]] if len(r) == 1 else dim_product(self._size(sizes[a]) for a in r) for r in runs)
+        if len(runs) == len(sizes):
+            return sizes
+        return tuple([sizes[r[0]] if len(r) == 1 else dim_product([self._size(sizes[a]) for a in r]) for r in runs])
 
     def _size(self, d: Dim) -> Dim:
         """One spelling for equal sizes: that factors are equal facts may know, and not that their products are.
@@ -223,7 +247,7 @@ class _Collapse:
         """
         known = self.sizes.get(d)
         if known is None:
-            alike = (x for x in self.sizes.values() if x.symbols == d.symbols)
+            alike = [x for x in self.sizes.values() if x.symbols == d.symbols]
             equal = (x for x in alike if self.facts.equal(x, d) is Truth.YES)
             known = self.sizes[d] = next(equal, d)
         return known
@@ -234,7 +258,7 @@ class _Collapse:
         Where its attributes or data may count axes of size 1, it has these too, between reshapes.
         """
         relation, rule = self._relation(op), axis_rule(op)
-        narrow = relation is not None and not any(isinstance(a, Elsewhere) for x in relation.links for a in x.entries)
+        narrow = relation is not None and not any([Elsewhere in map(type, x.entries) for x in relation.links])
         runs = self.runs if narrow else self._all_runs
         types = [(v.dtype, self._products(v.shape, runs(v))) for v in op.results]
         first: list[Op] = []
@@ -275,24 +299,6 @@ class _Collapse:
             strides.append(place.strides[run[0]])
             axes.append(at)
         return Place(place.target, tuple(shape), tuple(starts), tuple(strides), tuple(axes))
-
-
-def _counts_ones(op: Op, relation: Relation) -> bool:
-    """Does an axis of size 1 count: may its index have a meaning, or is the size written as 1 on one side alone?"""
-    if any(op.results[0].shape[axis] == ONE for axis in relation.apart):
-        return True
-    alike = [op.results, *(link.values for link in relation.links)]
-    if any(len({tuple(n == ONE for n in value.shape) for value in values}) > 1 for values in alike):
-        return True
-    for link in relation.links:
-        for a, entry in enumerate(link.entries):
-            one = link.values[0].shape[a] == ONE
-            others = [link.other.shape[axis] == ONE for axis in followed(entry) if axis is not None]
-            if isinstance(entry, Affine | Windowed) and (one or any(others)):
-                return True
-            if isinstance(entry, Same) and one not in others:
-                return True
-    return False
 
 
 def _reshape(x: Value, shape: Shape, loc: str) -> Op:

@@ -195,7 +195,7 @@ class Fusion:
         last_kept = segments and len(segments[-1][0]) == len(segments[-1][1]) == 1
         if last_kept and self._repeats(op.operands[0]):
             return False
-        trivial = all(len(left) <= 1 and len(right) <= 1 for left, right in segments)
+        trivial = all([len(left) <= 1 and len(right) <= 1 for left, right in segments])
         only_memory = op.result in self.in_memory and not self.readers.get(op.result)
         return not trivial or only_memory or op.operands[0].op is None
 
@@ -231,8 +231,8 @@ class Fusion:
         joins = target.schedule.joins
         if (
             joins is Joins.NOTHING
-            or any(v in target.memory for v in op.results)
-            or any(self._is_changed_by(target, x) for x in reads(op))
+            or any([v in target.memory for v in op.results])
+            or any([self._is_changed_by(target, x) for x in reads(op) if x in self.reuse.family])
         ):
             return False
         behind = self._readers_of_aliases(op) if outside else []
@@ -288,8 +288,6 @@ class Fusion:
     def _is_changed_by(self, group: Growing, x: Value) -> bool:
         """Is `x` what the group changes in place? Then it must not read it."""
         family, changed = self.reuse.family, self.changes.changed
-        if x not in family:
-            return False
         written = [group.place.target] if group.place else group.outputs
         return any(family[x] is family.get(old_value(changed[v])) for v in written if v in changed)
 

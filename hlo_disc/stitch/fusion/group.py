@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, dims_in, op_key, types_key
 from hlo_disc.dynamic_hlo.ops.axes import whole
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -30,6 +31,15 @@ class Place:
 def reads(op: Op) -> tuple[Value, ...]:
     """The operands that a kernel with the op reads: what a scatter changes lies in its results before it starts."""
     return op.operands[op.attrs["count"] :] if kind(op) == "scatter" else op.operands
+
+
+class Key(tuple[Hashable, ...]):
+    """A large key, which takes its hash from a part that tells most apart."""
+
+    part: int
+
+    def __hash__(self) -> int:
+        return self.part
 
 
 @frozen(eq=False)
@@ -59,41 +69,34 @@ class Group:
         """The values whose memory the group writes."""
         return (self.place.target,) if self.place else self.outputs
 
-    @property
+    @cached_property
     def symbols(self) -> tuple[str, ...]:
         """Every symbol that the group's shapes and attributes mention, sorted."""
-        names: set[str] = set()
-        for dim in self._dims():
-            names |= dim.symbols
-        return tuple(sorted(names))
+        return tuple(sorted(frozenset().union(*[dim.symbols for dim in self._dims()])))
 
-    def _dims(self) -> Iterable[Dim]:
-        for value in (*self.inputs, *self.outputs):
-            yield from value.shape
+    def _dims(self) -> list[Dim]:
+        found = [dim for value in (*self.inputs, *self.outputs) for dim in value.shape]
         if self.place:
-            yield from self.place.shape
-            yield from (x for x in self.place.starts if isinstance(x, Dim))
-            yield from self.place.strides
+            found += [*self.place.shape, *self.place.strides, *(x for x in self.place.starts if isinstance(x, Dim))]
         for op in self.ops:
-            yield from dims_in(op)
+            found += dims_in(op)
+        return found
 
-    def key(self) -> tuple[Hashable, ...]:
+    @cached_property
+    def key(self) -> Key:
         """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
         numbers: dict[Value, int] = {value: i for i, value in enumerate(self.inputs)}
-        rows: list[tuple[Hashable, ...]] = [(self.schedule.name,), tuple((v.dtype, v.shape) for v in self.inputs)]
-        for op in self.ops:
-            for result in op.results:
-                numbers[result] = len(numbers)
-            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
-            results = tuple((r.dtype, r.shape) for r in op.results)
-            rows.append((op.name, tuple(numbers[x] for x in reads(op)), attrs, results))
-        rows.append(tuple(numbers[value] for value in self.outputs))
+        rows: list[Hashable] = [self.schedule.name, types_key(self.inputs)]
+        rows += [op_key(op, reads(op), numbers) for op in self.ops]
+        rows.append(tuple([numbers[value] for value in self.outputs]))
         if self.schedule.may_fail:  # it names its line when it fails
             rows.append(tuple(op.loc for op in self.ops))
         if self.place:
             starts = tuple(numbers[x] if isinstance(x, Value) else (x,) for x in self.place.starts)
             rows.append((self.place.shape, starts, self.place.strides, self.place.axes))
-        return tuple(rows)
+        key = Key(rows)
+        key.part = hash((*[op.name for op in self.ops], *[v.shape for v in self.outputs]))
+        return key
 
 
 def copy_group(value: Value, row: Schedule) -> tuple[Group, Value]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
@@ -21,7 +22,7 @@ class Growing:
     """A group to be. anchor: its place in the order of the graph. views: what it computes whoever else wants it.
 
     memory: what it reads in memory, or in registers, whatever that is. span: the places of its first and last op, once
-    they are known.
+    they are known. costly: how many of its first `counted` ops are more than constants, views and the like.
     """
 
     schedule: Schedule
@@ -32,6 +33,8 @@ class Growing:
     views: tuple[Op, ...] = ()
     memory: tuple[Value, ...] = ()
     span: tuple[int, int] | None = None
+    counted: int = 0
+    costly: int = 0
 
     def finished(self) -> Group:
         if self.schedule is CONTROL or not self.outputs:
@@ -159,4 +162,7 @@ class Growth:
         most = group.schedule.most_ops
         if most is None or len(group.ops) < most:
             return False
-        return sum(op not in self.free and kind(op) != "view" for op in group.ops) >= most
+        new = islice(group.ops, group.counted, None)
+        group.costly += sum([op not in self.free and kind(op) != "view" for op in new])
+        group.counted = len(group.ops)
+        return group.costly >= most

@@ -59,7 +59,7 @@ def element_chain(op: Op) -> list[Op]:
     """The views by which a scalar is one element of what lies in memory, last one first; none if it is not."""
     chain: list[Op] = []
     value = op.results[0]
-    while value.op is not None and _is_view(value.op) and all(n == ONE for n in value.shape):
+    while value.op is not None and _is_view(value.op) and all(n is ONE for n in value.shape):
         chain.append(value.op)
         value = value.op.operands[0]
     made_there = value.op is None or value.op.name == "constant" or kind(value.op) in _IN_MEMORY

@@ -105,7 +105,7 @@ class _Reads:
         self.scans: dict[Op, set[Access]] = {}
 
     def follow(self, value: Value, access: Access) -> None:
-        access = tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+        access = _without_ones(access, value)
         seen = self.seen.setdefault(value, set())
         if access in seen:
             return
@@ -113,9 +113,10 @@ class _Reads:
         op = value.op
         if op is None or op not in self.ops:
             return
-        if kind(op) == "reduce":
+        of = kind(op)
+        if of == "reduce":
             self.reductions.setdefault(op, set()).add(access)
-        elif kind(op) == "cumulative":
+        elif of == "cumulative":
             self.scans.setdefault(op, set()).add(access)
         for operand, at in operand_accesses(op, access, self.facts):
             self.follow(operand, at)
@@ -171,7 +172,7 @@ def _unknown(access: Access) -> Axis:
 
 
 def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSpace:
-    main = max(outputs, key=lambda v: sum(n != ONE for n in v.shape))
+    main = max(outputs, key=lambda v: sum(n is not ONE for n in v.shape))
     reads = _Reads(ops, facts)
     everywhere = tuple(("out", a) for a in range(main.rank))
     reads.follow(main, everywhere)
@@ -224,7 +225,7 @@ def _plain_accesses(reads: _Reads, col_axes: tuple[int, ...]) -> dict[Value, Acc
     names: dict[Axis, Axis] = {("out", a): ("col", i) for i, a in enumerate(col_axes)}
     plain: dict[Value, Access] = {}
     for value, found in reads.seen.items():
-        unified = {tuple(names.get(a, a) for a in access) for access in found}
+        unified = {tuple([names.get(a, a) for a in access]) for access in found}
         if len(unified) == 1:
             plain[value] = next(iter(unified))
     return plain
@@ -285,13 +286,13 @@ def _with_stages(
 def _scans_in(p: Pass, values: Collection[Value], ops: set[Op]) -> tuple[Op, ...]:
     """The cumulative ops that make any of the values, operands first."""
     found = {v.op: None for v in values if v.op is not None and v.op in ops and kind(v.op) == "cumulative"}
-    if found and sum(n != ONE for n in p.cols) != 1:
+    if found and sum(n is not ONE for n in p.cols) != 1:
         raise _NotARow("a cumulative op along a part of the columns")
     return tuple(op for op in backward_slice([op.results[0] for op in found], ops) if op in found)
 
 
 def _without_ones(access: Access, value: Value) -> Access:
-    return tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+    return tuple([None if n is ONE else a for a, n in zip(access, value.shape, strict=True)])
 
 
 def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) -> Access:
@@ -307,19 +308,19 @@ def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) 
 
 def _is_permuted(access: Access, value: Value) -> bool:
     """Whether all axes of a value are axes of the main output, each another one."""
-    axes = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+    axes = [a for a, n in zip(access, value.shape, strict=True) if n is not ONE]
     return len(set(axes)) == len(axes) and all(a is not None and a[0] == "out" for a in axes)
 
 
 def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:
     """The axes of the main output that index every reduction; all but the last when there is none."""
-    real = [a for a in range(main.rank) if main.shape[a] != ONE]
+    real = [a for a in range(main.rank) if main.shape[a] is not ONE]
     if not reads.reductions and reads.scans:
         return _scanned_rows(main, reads)
     if not reads.reductions:
         return tuple(real[:-1])
     accesses = {
-        tuple(a for a, n in zip(access, op.results[0].shape, strict=True) if n != ONE)
+        tuple(a for a, n in zip(access, op.results[0].shape, strict=True) if n is not ONE)
         for op, found in reads.reductions.items()
         for access in found
     }
@@ -340,7 +341,7 @@ def _scanned_rows(main: Value, reads: _Reads) -> tuple[int, ...]:
     axis = next(iter(found))[op.attrs["dim"]]
     if axis is None or axis[0] != "out":
         raise _NotARow("a cumulative op does not run along the output's own axis")
-    return tuple(a for a in range(main.rank) if main.shape[a] != ONE and a != axis[1])
+    return tuple(a for a in range(main.rank) if main.shape[a] is not ONE and a != axis[1])
 
 
 def _check_scans(main: Value, reads: _Reads, row_axes: tuple[int, ...]) -> None:
@@ -348,10 +349,10 @@ def _check_scans(main: Value, reads: _Reads, row_axes: tuple[int, ...]) -> None:
     for op, found in reads.scans.items():
         for access in found:
             axis, dim = access[op.attrs["dim"]], op.attrs["dim"]
-            rows = [a for k, a in enumerate(access) if k != dim and op.results[0].shape[k] != ONE]
+            rows = [a for k, a in enumerate(access) if k != dim and op.results[0].shape[k] is not ONE]
             if axis is None or (axis[0] == "out" and axis[1] in row_axes) or axis[0] == "window":
                 raise _NotARow("a cumulative op does not run along the columns")
-            if rows != [("out", a) for a in row_axes if main.shape[a] != ONE]:
+            if rows != [("out", a) for a in row_axes if main.shape[a] is not ONE]:
                 raise _NotARow("a cumulative op would run again for every row")
     ways = {op.attrs["reverse"] for op in reads.scans}
     ordered = any("body" in op.attrs for op in reads.reductions)
@@ -364,13 +365,13 @@ def _has_columns(access: Access, row_axes: tuple[int, ...], main: Value) -> bool
 
 
 def _check_output(value: Value, access: Access, row_axes: tuple[int, ...], main: Value) -> None:
-    plain = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+    plain = [a for a, n in zip(access, value.shape, strict=True) if n is not ONE]
     if any(a is None or a[0] != "out" for a in plain):
         raise _NotARow("an output is not indexed by the rows and columns")
     numbers = [a[1] for a in plain if a]
     rows = [n for n in numbers if n in row_axes]
     cols = [n for n in numbers if n not in row_axes]
-    wanted = [a for a in range(main.rank) if a not in row_axes and main.shape[a] != ONE]
+    wanted = [a for a in range(main.rank) if a not in row_axes and main.shape[a] is not ONE]
     if rows != list(row_axes) or cols not in ([], wanted):
         raise _NotARow("an output covers only a part of the rows and columns")
 
@@ -381,13 +382,13 @@ def _may_be_empty(main: Value, axes: Sequence[int], facts: ShapeFacts) -> bool:
 
 def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) -> None:
     """A slow op that does not vary with the rows would be computed again for each of them."""
-    rows = {("out", a) for a in row_axes if main.shape[a] != ONE}
+    rows = {("out", a) for a in row_axes if main.shape[a] is not ONE}
     for value, accesses in reads.seen.items():
         if value.op in reads.ops and value.op is not None and is_slow(value.op):
             for access in accesses:
                 if any(a is not None and a[0] == "window" for a in access):
                     raise _NotARow(f"{value.op.name} would be computed again for every window")
-                along = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+                along = [a for a, n in zip(access, value.shape, strict=True) if n is not ONE]
                 if not rows <= set(along) and None not in along:
                     raise _NotARow(f"{value.op.name} would be computed again for every row")
 
@@ -399,7 +400,7 @@ def _levels(ops: set[Op], reductions: Collection[Op]) -> dict[Value, int]:
     def level(value: Value) -> int:
         if value not in levels:
             op = value.op
-            below = max((level(x) for x in op.operands), default=0) if op in ops and op is not None else 0
+            below = max([level(x) for x in op.operands], default=0) if op in ops and op is not None else 0
             levels[value] = below + (op in reductions)
         return levels[value]
 
@@ -412,9 +413,9 @@ def _levels(ops: set[Op], reductions: Collection[Op]) -> dict[Value, int]:
 def _lanes_on_rows(main: Value, row_axes: tuple[int, ...], reductions: list[Op], scans: bool) -> bool:
     if not reductions and not scans:
         return False
-    real = [a for a in range(main.rank) if main.shape[a] != ONE]
+    real = [a for a in range(main.rank) if main.shape[a] is not ONE]
     if any(a not in row_axes for a in real):
         return bool(real) and real[-1] in row_axes
     x, dims = reductions[-1].operands[0], reductions[-1].attrs["dims"]
-    axes = [a for a in range(x.rank) if x.shape[a] != ONE]
+    axes = [a for a in range(x.rank) if x.shape[a] is not ONE]
     return bool(axes) and axes[-1] not in dims

@@ -87,7 +87,7 @@ def view(walk: Strided, op: Op, facts: ShapeFacts) -> Strided | None:
 def _reshape(x: Strided, result: Shape, facts: ShapeFacts) -> Strided | None:
     strides = [ZERO] * len(result)
     for made, taken in reshape_segments(result, x.shape, facts):
-        stride = _joined(x, [a for a in taken if x.shape[a] != ONE], facts)
+        stride = _joined(x, [a for a in taken if x.shape[a] is not ONE], facts)
         if made and taken and stride is None:
             return None
         for axis in reversed(made if taken else []):

@@ -236,7 +236,8 @@ class Flow:
         b = self.b
         written = [slot.size for slot in self.placement.slots] + [value_bytes(v) for v in self.outputs] + self._needs
         compared = [side for guard in self.graph.guards for side in (guard.lhs, guard.rhs)]
-        written += beyond(dict.fromkeys([*counted(self.scheduled.steps), *compared]), written)
+        different = {group.key: group for group in self.scheduled.steps}
+        written += beyond(dict.fromkeys([*counted(different.values()), *compared]), written)
         open_sizes = [size for size in written if not size.is_const and self.placement.is_known(size)]
         if not open_sizes:
             return None

@@ -44,7 +44,8 @@ def _sizes(scheduled: Scheduled) -> Iterator[Dim]:
 def counted(groups: Iterable[Group]) -> Iterable[Dim]:
     """The elements of all values, of those that are never in memory too: an index of a kernel is one of them."""
     ops = (op for group in groups for op in all_ops(group.ops))
-    alike = {(value.shape, value.dtype.kind): value for op in ops for value in (*op.operands, *op.results)}
+    values = dict.fromkeys(value for op in ops for value in (*op.operands, *op.results))
+    alike = {(value.shape, value.dtype.kind): value for value in values}
     return map(_elements, alike.values())
 
 

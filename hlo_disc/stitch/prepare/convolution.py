@@ -97,7 +97,7 @@ class _Lowering:
     def _windows(self, x: Value) -> _Named:
         names = self._spec("lhs_spec", ["b", "c"], "i")
         out = self.op.result.shape
-        moved = [i for i in range(self.spatial) if self.windows[i] != ONE or self.attrs["strides"][i] != 1]
+        moved = [i for i in range(self.spatial) if self.windows[i] is not ONE or self.attrs["strides"][i] != 1]
         if not moved:
             return _Named(x, tuple(names))
         attrs = {
@@ -112,10 +112,10 @@ class _Lowering:
     def _kernel(self) -> _Named:
         """The kernel, turned round where asked for, without the offsets that x's windows do not have."""
         names, w = self._spec("rhs_spec", ["f", "c"], "p"), self.w
-        turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"] if self.windows[i] != ONE)
+        turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"] if self.windows[i] is not ONE)
         if turned:
             w = self._emit("reverse", [w], dims=turned)
-        single = {f"p{i}" for i in range(self.spatial) if self.windows[i] == ONE and self.attrs["strides"][i] == 1}
+        single = {f"p{i}" for i in range(self.spatial) if self.windows[i] is ONE and self.attrs["strides"][i] == 1}
         kept = [a for a, name in enumerate(names) if name not in single]
         if single:
             w = self._emit("reshape", [w], shape=tuple(w.shape[a] for a in kept))
@@ -134,7 +134,7 @@ class _Lowering:
 
     def _is_depthwise(self) -> bool:
         """One feature in for each group, and few offsets."""
-        one_in = self.attrs["feature_groups"] > 1 and self.w.shape[self.attrs["rhs_spec"][1]] == ONE
+        one_in = self.attrs["feature_groups"] > 1 and self.w.shape[self.attrs["rhs_spec"][1]] is ONE
         if not one_in or not all(size.is_const for size in self.windows):
             return False
         return 0 < math.prod(size.value for size in self.windows) <= MOST_OFFSETS
@@ -148,7 +148,7 @@ class _Lowering:
         padded, factors = self._padded() if holes else self.x, self._features()
         total: Value | None = None
         for offset in itertools.product(*(range(size.value) for size in self.windows)):
-            x = self._without(self._split(self._shifted(padded, low, offset), "c"), ("c",))
+            x = self._by_group(self._shifted(padded, low, offset))
             w = self._without(self._part(factors, offset), [f"p{i}" for i in range(self.spatial)])
             pair = self._factors(x, w, result)
             total = self._emit("fma", [*pair, total]) if total else self._emit("multiply", pair)
@@ -176,6 +176,13 @@ class _Lowering:
             shape[axis] = self.op.result.shape[self.attrs["out_spec"][2 + i]]
         value = self._emit("slice_padded", [x], start=tuple(start), stride=tuple(stride), shape=tuple(shape))
         return _Named(value, tuple(self._spec("lhs_spec", ["b", "c"], "i")))
+
+    def _by_group(self, x: _Named) -> _Named:
+        """Return x with its features as groups, of which each has one."""
+        at, shape = x.names.index("c"), x.value.shape
+        grouped = (*shape[:at], Dim.const(self.groups), *shape[at + 1 :])
+        value = x.value if shape == grouped else self._emit("reshape", [x.value], shape=grouped)
+        return _Named(value, (*x.names[:at], "g", *x.names[at + 1 :]))
 
     def _part(self, w: _Named, offset: Sequence[int]) -> _Named:
         """The factors at an offset."""

@@ -6,7 +6,7 @@ An op with such a symbol runs after its definition. Before a check, only ops tha
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in
@@ -62,8 +62,10 @@ def _mentioned(guard: Guard) -> frozenset[str]:
     return frozenset().union(*(d.symbols for d in (guard.lhs, guard.rhs, *guard.args)))
 
 
-def stages(ops: Iterable[Op]) -> dict[Op, int]:
+def stages(ops: Sequence[Op]) -> dict[Op, int]:
     """How many definitions each op has to wait for, one behind the other; empty when there is none."""
+    if "define" not in [op.name for op in ops]:
+        return {}
     found: dict[Op, int] = {}
     defined: dict[str, int] = {}
     for op in ops:
@@ -73,4 +75,4 @@ def stages(ops: Iterable[Op]) -> dict[Op, int]:
         found[op] = stage
         if op.name == "define":
             defined[op.attrs["symbol"]] = stage + 1
-    return found if defined else {}
+    return found

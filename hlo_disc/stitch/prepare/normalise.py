@@ -69,8 +69,8 @@ def _agreed(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Shape]
         return [tuple(ONE if to is ONE else n for n, to in zip(x.shape, made, strict=True))]
     several = len(op.results) if op.name in ("reduce_with", "cumulative") else 0
     count = len(operands) if kind(op) == "elementwise" else several
-    shapes = {x.shape for x in operands[:count]}
-    if len(shapes) == 1 or len({tuple(_ones(shape)) for shape in shapes}) <= 1:
+    shapes = [x.shape for x in operands[:count]]
+    if count < 2 or shapes.count(shapes[0]) == count or len({tuple(_ones(shape)) for shape in shapes}) == 1:
         return []
     return [agree_shapes(op, builder.facts, operands[:count])] * count
 

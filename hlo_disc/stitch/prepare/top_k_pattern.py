@@ -36,7 +36,7 @@ def _length(op: Op, users: dict[Value, list[Op]], roots: set[Value]) -> Dim | No
                 return None
             start, limit = user.attrs["start"], user.attrs["limit"]
             whole = all(limit[a] == n for a, n in enumerate(value.shape) if a != dim)
-            if any(d != ZERO for d in start) or not whole:
+            if any(d is not ZERO for d in start) or not whole:
                 return None
             found.add(limit[dim])
         if value in roots:

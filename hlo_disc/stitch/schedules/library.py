@@ -39,7 +39,7 @@ class LibraryVariant(Variant):
         return self.call.target
 
     def key(self) -> tuple[Hashable, ...]:
-        return ("call", self.call, self.orders, self.group.key())
+        return ("call", self.call, self.orders, self.group.key)
 
     def build(self, b: Builder, name: str) -> None:
         """There is nothing to build: the handler is the library's."""

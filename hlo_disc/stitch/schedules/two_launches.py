@@ -40,7 +40,7 @@ class TwoLaunches:
 
     def key(self) -> tuple[Hashable, ...]:
         """Equal for forms that the same two kernels serve."""
-        return (self.group.key(), self.name, tuple(v.shape for v in self.left), self.final.variant.key())
+        return (self.group.key, self.name, tuple(v.shape for v in self.left), self.final.variant.key())
 
     def build(self, b: Builder, name: str) -> None:
         """Add both kernels to the module."""

@@ -36,14 +36,15 @@ class ModuleBody:
         self.section = ""
         self.machine = machine
         self.handlers = handlers
-        self.type = TypeCache(narrow)
-        self.wide_type = TypeCache()
+        self.types, self.wide_types = TypeCache(narrow), TypeCache()
+        self.type: Callable[[ir.Type], Type] = self.types.__getitem__
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.defined: set[str] = set()
         self.math: dict[str, tuple[str, Type]] = {}
         self.constants: dict[tuple[ir.Attribute, Type], str] = {}
         self.flags: dict[ir.Attribute, str] = {}
+        self.signatures: dict[ir.Attribute, tuple[list[Type], list[Type]]] = {}
         self.loops: list[str] = []
 
     def declare(self, name: str, result: str, arguments: Iterable[str]) -> None:
@@ -84,8 +85,8 @@ class Pending:
     element: Callable[[int], str]
 
 
-class FunctionBody:
-    """The lines of one LLVM function, in basic blocks, and the text of every MLIR value seen so far.
+class FunctionBody(dict["ir.Value[ir.Type]", str]):
+    """The lines of one LLVM function, in basic blocks; as a mapping, the text of every MLIR value seen so far.
 
     runtime: the `ral_call` pointer of host code; block, fast: a kernel's block id and fast memory; "" where there is
     none. symbols: what a `func.call` may name here. tuned: whether it was written for so many registers: its indices
@@ -102,29 +103,32 @@ class FunctionBody:
         tuned: bool = False,
     ):
         self.module = module
-        self.type = module.wide_type if tuned else module.type
+        self.types = module.wide_types if tuned else module.types
+        self.type: Callable[[ir.Type], Type] = self.types.__getitem__
         self.symbols = symbols
         self.runtime, self.block, self.fast, self.tuned = runtime, block, fast, tuned
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.current = "entry"
         self.yielded: list[str] = []
-        self._values: dict[MlirValue, str | Pending] = {}
+        self._pending: dict[MlirValue, Pending] = {}
         # What this block has made of pending vectors, and taken out of others: another block may not have it.
         self._made: dict[Pending, str] = {}
         self._taken: dict[tuple[str, int], str] = {}
         self._count = 0
 
-    def __getitem__(self, value: MlirValue) -> str:
-        known = self._values[value]
-        if isinstance(known, str):
-            return known
+    def __missing__(self, value: MlirValue) -> str:
+        known = self._pending[value]
         if known not in self._made:
             self._made[known] = known.whole()
         return self._made[known]
 
-    def __setitem__(self, value: MlirValue, text: str | Pending) -> None:
-        self._values[value] = text
+    def put(self, value: MlirValue, vector: str | Pending) -> None:
+        """Say what a vector is that may be pending."""
+        if isinstance(vector, Pending):
+            self._pending[value] = vector
+        else:
+            self[value] = vector
 
     def all(self, values: Iterable[MlirValue]) -> list[str]:
         """The texts of several values."""
@@ -132,9 +136,9 @@ class FunctionBody:
 
     def element(self, vector: MlirValue, k: int) -> str:
         """An element of a vector, taken out of it once in a block."""
-        known = self._values[vector]
-        if not isinstance(known, str):
-            return known.element(k)
+        if vector in self._pending:
+            return self._pending[vector].element(k)
+        known = self[vector]
         if (known, k) not in self._taken:
             self._taken[known, k] = self.op(f"extractelement {self.type(vector.type).text} {known}, i64 {k}")
         return self._taken[known, k]

@@ -45,8 +45,13 @@ def name_of(op: ir.Operation) -> str:
 
 
 def signature(module: ModuleBody, op: ir.Operation) -> tuple[list[Type], list[Type]]:
-    function_type = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
-    return [module.type(t) for t in function_type.inputs], [module.type(t) for t in function_type.results]
+    attr = op.attributes["function_type"]
+    found = module.signatures.get(attr)
+    if found is None:
+        types = ir.FunctionType(ir.TypeAttr(attr).value)
+        found = [module.type(t) for t in types.inputs], [module.type(t) for t in types.results]
+        module.signatures[attr] = found
+    return found
 
 
 def _has_body(op: ir.Operation) -> bool:

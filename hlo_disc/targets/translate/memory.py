@@ -19,7 +19,7 @@ def _address(body: FunctionBody, memref: MlirValue, element: Type, index: MlirVa
     at = body[index]
     if at == "0":
         return body[memref]
-    return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, {body.type.index.text} {at}")
+    return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, {body.types.index.text} {at}")
 
 
 def _alignment(op: ir.Operation, element: Type) -> int:
@@ -49,7 +49,7 @@ def _store(body: FunctionBody, op: ir.Operation) -> None:
 
 def _prefetch(body: FunctionBody, op: ir.Operation) -> None:
     memref, index = op.operands
-    place = f"{_element(body, memref).text}, ptr {body[memref]}, {body.type.index.text} {body[index]}"
+    place = f"{_element(body, memref).text}, ptr {body[memref]}, {body.types.index.text} {body[index]}"
     address = body.op(f"getelementptr {place}")  # not inbounds: it may be beyond the end
     data = "1" if ir.BoolAttr(op.attributes["isDataCache"]).value else "0"
     write = "1" if ir.BoolAttr(op.attributes["isWrite"]).value else "0"
@@ -82,7 +82,7 @@ def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
 def _view(body: FunctionBody, op: ir.Operation) -> None:
     source, shift = op.operands[0], body[op.operands[1]]
     pointer = body[source]
-    index = body.type.index.text
+    index = body.types.index.text
     moved = f"getelementptr inbounds i8, ptr {pointer}, {index} {shift}"
     body[op.results[0]] = pointer if shift == "0" else body.op(moved)
 

@@ -22,6 +22,9 @@ from hlo_disc.targets.translate import control, functions, memory, rows, threads
 from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.types import Untranslatable
 
+# A region has one block each, so that there are none to merge or drop.
+_CANONICALIZE = "canonicalize{top-down=false region-simplify=disabled},cse"
+
 EXTENSIONS: Extensions = {**rows.EXTENSIONS, **functions.EXTENSIONS, **threads.EXTENSIONS}
 
 
@@ -48,7 +51,7 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
     try:
         for module in modules:
             module.operation.verify()
-            mlir.run_passes(module, "canonicalize{top-down=false},cse", keep=True)
+            mlir.run_passes(module, _CANONICALIZE, keep=True)
     except ir.MLIRError as error:
         raise CompileError(f"the generated MLIR does not verify: {error}") from None
 

@@ -167,7 +167,7 @@ def _index_cast(extend: str) -> Handler:
         operand, result = op.operands[0], op.results[0]
         source, target = body.type(operand.type), body.type(result.type)
         value = body[operand]
-        if body.type.narrow and source.size >= target.size and _is_index(result.type):
+        if body.types.narrow and source.size >= target.size and _is_index(result.type):
             value = _in_reach(body, value, source, signed=extend == "sext")
         if source.text == target.text:
             body[result] = value
@@ -186,7 +186,7 @@ def _is_index(type_: ir.Type) -> bool:
 def _in_reach(body: FunctionBody, x: str, type_: Type, signed: bool) -> str:
     """A number that is to be an index of 32 bits: what no index reaches stays out of reach."""
     for name, bound in (("smin", 1), ("smax", -1)) if signed else (("umin", 1),):
-        limit = int_constant(bound * body.type.narrow, type_.element or type_)
+        limit = int_constant(bound * body.types.narrow, type_.element or type_)
         x = body.intrinsic(name, type_, [x, splat(type_, limit)])
     return x
 
@@ -243,7 +243,7 @@ def _constant(body: FunctionBody, op: ir.Operation) -> None:
     text = constants.get((attr, type_))
     if text is None:
         # an index that MLIR made of a number, which `_in_reach` would have kept there
-        most = body.type.narrow if _is_index(result.type) else 0
+        most = body.types.narrow if _is_index(result.type) else 0
         text = constants[attr, type_] = attribute_constant(attr, type_, most)
     body[result] = text
 

@@ -34,7 +34,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
         if type_.text == "ptr":
             texts.append(text.replace("ptr", f"ptr addrspace({GLOBAL})", 1).replace(f"%a{k}", f"%p{k}"))
             body.entry.append(f"  %a{k} = addrspacecast ptr addrspace({GLOBAL}) %p{k} to ptr")
-        elif body.type.narrow and isinstance(argument.type, ir.IndexType):  # a launch passes 64 bits of it
+        elif body.types.narrow and isinstance(argument.type, ir.IndexType):  # a launch passes 64 bits of it
             texts.append(f"i64 %p{k}")
             body.entry.append(f"  %a{k} = trunc i64 %p{k} to {type_.text}")
         else:
@@ -75,7 +75,7 @@ def _number(intrinsic: Callable[[Threads], str]) -> Handler:
         if not body.block:
             raise Untranslatable("only a kernel has blocks and threads; pass their numbers to a device function")
         x = body.call("i32", intrinsic(_threads(body.module)), [])
-        body[op.results[0]] = x if body.type.narrow else body.op(f"zext i32 {x} to i64")
+        body[op.results[0]] = x if body.types.narrow else body.op(f"zext i32 {x} to i64")
 
     return handler
 
@@ -129,14 +129,14 @@ def _parts(body: FunctionBody, op: ir.Operation, parts: Parts) -> None:
     generic = body.op(f"getelementptr inbounds i16, ptr {body[pointer]}, i64 {body[index]}")
     address = body.op(f"addrspacecast ptr {generic} to ptr addrspace({SHARED})")
     words = read(body, address, parts.turned)
-    body[op.results[0]] = body.vector(body.type(op.results[0].type), words)
+    body.put(op.results[0], body.vector(body.type(op.results[0].type), words))
 
 
 def _mma(body: FunctionBody, op: ir.Operation, mma: Mma) -> None:
     multiply = _threads(body.module).mma
     if multiply is None:
         raise Untranslatable("the machine multiplies no small matrices")
-    body[op.results[0]] = multiply(body, mma.name, *op.operands)
+    body.put(op.results[0], multiply(body, mma.name, *op.operands))
 
 
 def _tf32(body: FunctionBody, op: ir.Operation, tf32: Tf32) -> None:
@@ -145,7 +145,7 @@ def _tf32(body: FunctionBody, op: ir.Operation, tf32: Tf32) -> None:
         raise Untranslatable("the machine does not round to TF32")
     (x,) = op.operands
     type_ = body.type(x.type)
-    body[op.results[0]] = body.vector(type_, [rounded(body, element) for element in body.elements(x)])
+    body.put(op.results[0], body.vector(type_, [rounded(body, element) for element in body.elements(x)]))
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -78,7 +78,7 @@ _SCALARS = {
 _CONSTANT = {"half": ("<e", "<H", "0xH%04X"), "float": ("<f", "<I", ""), "double": ("<d", "<Q", "0x%016X")}
 
 
-class TypeCache:
+class TypeCache(dict[ir.Type, Type]):
     """MLIR type -> Type, cached by the MLIR type (not by its text, which is slow to print).
 
     narrow: the number that all indices are below, which are i32 then; 0 where they are i64.
@@ -87,12 +87,9 @@ class TypeCache:
     def __init__(self, narrow: int = 0) -> None:
         self.narrow = narrow
         self.index = I32 if narrow else I64
-        self._cache: dict[ir.Type, Type] = {}
 
-    def __call__(self, type_: ir.Type) -> Type:
-        found = self._cache.get(type_)
-        if found is None:
-            found = self._cache[type_] = self._make(type_)
+    def __missing__(self, type_: ir.Type) -> Type:
+        found = self[type_] = self._make(type_)
         return found
 
     def _make(self, type_: ir.Type) -> Type:
@@ -103,11 +100,11 @@ class TypeCache:
         if isinstance(type_, ir.VectorType):
             if type_.rank != 1 or type_.scalable:
                 raise Untranslatable(f"only fixed vectors of rank 1 can be translated, not {text}")
-            return self(type_.element_type).vector(type_.shape[0])
+            return self[type_.element_type].vector(type_.shape[0])
         if isinstance(type_, ir.MemRefType):
             if type_.rank != 1:
                 raise Untranslatable(f"only memrefs of rank 1 can be translated, not {text}")
-            element = self(type_.element_type)
+            element = self[type_.element_type]
             if element in (I1, I4, I6) or element.lanes:
                 raise Untranslatable(f"{text} has no defined layout in memory; use i8 or a scalar element")
             return Type("ptr", "p0", size=element.size, is_float=element.is_float, element=element)

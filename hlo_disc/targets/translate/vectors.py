@@ -73,7 +73,7 @@ def _extract(body: FunctionBody, op: ir.Operation) -> None:
 
 def _from_elements(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
-    body[result] = body.vector(body.type(result.type), body.all(op.operands))
+    body.put(result, body.vector(body.type(result.type), body.all(op.operands)))
 
 
 def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
@@ -86,7 +86,7 @@ def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
             return "poison"
         return body.element(left, lane) if lane < lanes else body.element(right, lane - lanes)
 
-    body[op.results[0]] = body.pending(lambda: _shuffled(body, left, right, mask), element)
+    body.put(op.results[0], body.pending(lambda: _shuffled(body, left, right, mask), element))
 
 
 def _shuffled(body: FunctionBody, left: MlirValue, right: MlirValue, mask: list[int]) -> str:
@@ -123,10 +123,10 @@ def _step(body: FunctionBody, op: ir.Operation) -> None:
 def _create_mask(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     lanes = body.type(result.type).lanes
-    index = body.type.index
+    index = body.types.index
     count = body.intrinsic("smin", index, [body[op.operands[0]], str(lanes)])
     count = body.intrinsic("smax", index, [count, "0"])
-    if not body.type.narrow:
+    if not body.types.narrow:
         count = body.op(f"trunc {index.text} {count} to i32")
     narrow = broadcast(body, I32.vector(lanes), count)
     body[result] = body.op(f"icmp ult <{lanes} x i32> {vector_constant(I32, map(str, range(lanes)))}, {narrow}")

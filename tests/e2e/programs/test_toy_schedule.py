@@ -42,7 +42,7 @@ class ToyVariant(Variant):
     name: str = "toy"
 
     def key(self) -> tuple:
-        return (self.group.key(), self.mark)
+        return (self.group.key, self.mark)
 
     def build(self, b: Builder, name: str) -> None:
         group = self.group

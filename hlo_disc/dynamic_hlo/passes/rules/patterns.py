@@ -20,8 +20,8 @@ def made_by(value: Value, name: str) -> Op | None:
 
 def constant(value: Value) -> np.ndarray | None:
     """The array of a constant."""
-    op = made_by(value, "constant")
-    return None if op is None else op.attrs["value"]
+    op = value.op
+    return op.attrs["value"] if op is not None and op.name == "constant" else None
 
 
 def all_equal(array: np.ndarray) -> bool:
@@ -34,15 +34,19 @@ def all_equal(array: np.ndarray) -> bool:
 
 def splat(value: Value) -> np.ndarray | None:
     """The scalar that every element of `value` is, when it is a constant of one element, or a broadcast of one."""
-    op = made_by(value, "broadcast")
-    array = constant(op.operands[0] if op else value)
-    return None if array is None or array.size != 1 else array.reshape(())
+    op = value.op
+    if op is not None and op.name == "broadcast":
+        op = op.operands[0].op
+    if op is None or op.name != "constant" or op.attrs["value"].size != 1:
+        return None
+    scalar: np.ndarray = op.attrs["value"].reshape(())
+    return scalar
 
 
 def broadcast_scalar(value: Value) -> Value | None:
     """The scalar that `value` is a broadcast of."""
-    op = made_by(value, "broadcast")
-    return op.operands[0] if op is not None and not op.operands[0].shape else None
+    op = value.op
+    return op.operands[0] if op is not None and op.name == "broadcast" and not op.operands[0].shape else None
 
 
 def scalar_dim(value: Value, may_wrap: bool = False) -> Dim | None:

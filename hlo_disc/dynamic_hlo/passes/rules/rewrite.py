@@ -27,7 +27,7 @@ from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.rules.rule import Rule, build
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
+from hlo_disc.dynamic_hlo.sizes.shapes import canonical_shape, same_shape
 from hlo_disc.errors import CompileError
 
 _DEPTH = 64  # rules that may fire inside each other's results
@@ -38,10 +38,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
     builder = _RuleBuilder(graph.facts, rules)
     values: dict[Value, Value] = {}
     for value in graph.inputs:
-        shape = tuple(map(graph.facts.canonical, value.shape))
-        values[value] = value if shape == value.shape else replace(value, shape=shape)
+        shape = canonical_shape(graph.facts, value.shape)
+        values[value] = value if shape is value.shape else replace(value, shape=shape)
     for op in graph.ops:
-        rebuilt = _rebuild(builder, op, tuple(values[v] for v in op.operands), _canonical(op.attrs, graph.facts))
+        rebuilt = _rebuild(builder, op, tuple([values[v] for v in op.operands]), _canonical(op.attrs, graph.facts))
         results = (builder.simplify(rebuilt),) if len(op.results) == 1 else rebuilt.results
         values.update(zip(op.results, results, strict=True))
     if fired is not None:
@@ -67,8 +67,8 @@ def cse(graph: Graph) -> Graph:
     values: dict[Value, Value] = {}
     seen: dict[Hashable, Op] = {}
     for op in graph.ops:
-        operands = tuple(values.get(value, value) for value in op.operands)
-        key = (op.name, operands, tuple(sorted((name, _key(value)) for name, value in op.attrs.items())))
+        operands = tuple([values.get(value, value) for value in op.operands])
+        key = (op.name, operands, tuple(sorted([(name, _key(value)) for name, value in op.attrs.items()])))
         same = None if has_effect(op) else seen.get(key)
         if same is None:
             same = seen[key] = _rebuild(builder, op, operands, op.attrs)
@@ -81,7 +81,7 @@ def _key(attribute: object) -> Hashable:
     if isinstance(attribute, np.ndarray):
         content = attribute.tobytes() if attribute.nbytes <= 4096 else attribute.__array_interface__["data"]
         return str(attribute.dtype), attribute.shape, attribute.strides, content
-    if isinstance(attribute, Region) or (type(attribute) is tuple and any(isinstance(x, Region) for x in attribute)):
+    if isinstance(attribute, Region) or (type(attribute) is tuple and Region in map(type, attribute)):
         return attribute_key(attribute)
     # 1 == True == Dim.const(1) in Python, but not as attributes
     return type(attribute).__name__, attribute
@@ -89,10 +89,10 @@ def _key(attribute: object) -> Hashable:
 
 def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, object]) -> Op:
     """Append `op` with new operands and attributes; the same object when they are the same."""
-    known = attrs is op.attrs and all(builder.facts.canonical(d) is d for x in op.results for d in x.shape)
-    if known and all(new is old for new, old in zip(operands, op.operands, strict=True)):
+    known = attrs is op.attrs and all([canonical_shape(builder.facts, x.shape) is x.shape for x in op.results])
+    if known and operands == op.operands:
         builder.ops.append(op)
-    elif known and all(x.dtype == y.dtype and x.shape == y.shape for x, y in zip(operands, op.operands, strict=True)):
+    elif known and [(x.dtype, x.shape) for x in operands] == [(x.dtype, x.shape) for x in op.operands]:
         builder.ops.append(op.with_operands(operands))
     else:
         GraphBuilder.multi(builder, op.name, operands, op.loc, **attrs)
@@ -105,9 +105,9 @@ def _canonical(attrs: Mapping[str, object], facts: ShapeFacts) -> Mapping[str, o
         new = value
         if isinstance(value, Dim):
             new = facts.canonical(value)
-        elif isinstance(value, tuple) and any(isinstance(item, Dim) for item in value):
-            new = tuple(map(facts.canonical, value))
-        if new != value if isinstance(value, tuple) else new is not value:
+        elif type(value) is tuple and Dim in map(type, value):
+            new = canonical_shape(facts, value)
+        if new is not value:
             changed[name] = new
     return {**attrs, **changed} if changed else attrs
 

@@ -19,7 +19,7 @@ class Val:
     __slots__ = ("b", "lanes", "scope", "v")
 
     def __init__(self, b: Builder, v: MlirValue, lanes: int = 0, scope: OpenScope | None = None):
-        self.b, self.v, self.lanes, self.scope = b, v, lanes, scope or b.scope
+        self.b, self.v, self.lanes, self.scope = b, v, lanes, scope or b.scopes[-1]
 
     @property
     def type(self) -> ir.Type:
@@ -30,27 +30,27 @@ class Val:
         return ir.VectorType(self.v.type).element_type if self.lanes else self.v.type
 
     def __add__(self, other: Scalar) -> Val:
-        return self if _is(other, 0) else self.b.binary("+", self, other)
+        return self if other == 0 else self.b.binary("+", self, other)
 
     def __radd__(self, other: Scalar) -> Val:
         return self + other
 
     def __sub__(self, other: Scalar) -> Val:
-        return self if _is(other, 0) else self.b.binary("-", self, other)
+        return self if other == 0 else self.b.binary("-", self, other)
 
     def __rsub__(self, other: Scalar) -> Val:
         return self.b.binary("-", other, self)
 
     def __mul__(self, other: Scalar) -> Scalar:
-        if _is(other, 0):
+        if other == 0:
             return 0
-        return self if _is(other, 1) else self.b.binary("*", self, other)
+        return self if other == 1 else self.b.binary("*", self, other)
 
     def __rmul__(self, other: Scalar) -> Scalar:
         return self * other
 
     def __floordiv__(self, other: Scalar) -> Val:
-        return self if _is(other, 1) else self.b.binary("//", self, other)
+        return self if other == 1 else self.b.binary("//", self, other)
 
     def __rfloordiv__(self, other: Scalar) -> Val:
         return self.b.binary("//", other, self)
@@ -59,7 +59,7 @@ class Val:
         return self.b.binary("%", other, self)
 
     def __mod__(self, other: Scalar) -> Scalar:
-        return 0 if _is(other, 1) else self.b.binary("%", self, other)
+        return 0 if other == 1 else self.b.binary("%", self, other)
 
 
 Scalar = Val | int
@@ -75,10 +75,6 @@ def product(sizes: Iterable[Scalar]) -> Scalar:
 def signed(x: int) -> int:
     """Return the 64 bits of `x` as a signed number, which MLIR's bindings take."""
     return x - (1 << 64) if x >= 1 << 63 else x
-
-
-def _is(x: Scalar, n: int) -> bool:
-    return isinstance(x, int) and x == n
 
 
 class OpenScope:

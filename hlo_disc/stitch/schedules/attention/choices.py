@@ -78,7 +78,7 @@ class AttentionVariant(Variant):
         return "attention_few" if self.few else "attention"
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key(), self.few)
+        return (self.group.key, self.few)
 
     @property
     def dtype(self) -> np.dtype:
@@ -97,7 +97,7 @@ class AttentionVariant(Variant):
     @property
     def copied(self) -> bool:
         """Are the values packed?"""
-        return self.tiles or self.second.col_axis.col_stride != ONE
+        return self.tiles or self.second.col_axis.col_stride is not ONE
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -175,7 +175,7 @@ def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: C
 
     choices = []
     rows, keys = first.row_axis.size, first.col_axis.size
-    contiguous = len(first.inner) == 1 and first.inner[0].row_stride == first.inner[0].col_stride == ONE
+    contiguous = len(first.inner) == 1 and first.inner[0].row_stride is first.inner[0].col_stride is ONE
     if contiguous and facts.equal(rows, keys) is not Truth.YES:
         choices.append(Choice(form(True), (Condition(rows, "<=", FEW_QUERIES),)))
     return [*choices, Choice(form(False))]

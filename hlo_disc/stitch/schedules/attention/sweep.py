@@ -42,7 +42,7 @@ class Sweep:
         self.batch = [a for a in p.origins if a not in (scores.row, scores.key)]
         self.leaves = self._leaves()
         self.folded = self._folded()
-        self.call = b.module.shared(("sweep", group.key(), lanes), "sweep", self._types(), self._build)
+        self.call = b.module.shared(("sweep", group.key, lanes), "sweep", self._types(), self._build)
 
     @property
     def scaled(self) -> bool:

@@ -116,15 +116,15 @@ def has_pairs(p: Product, inner: bool) -> bool:
     """Do pairs of bf16 along K lie together in the rows, and can they be brought together in the columns?"""
     if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
         return False
-    if p.gathered or p.inner[-1].row_stride != ONE:
+    if p.gathered or p.inner[-1].row_stride is not ONE:
         return False
-    inside = p.inner[-1].col_stride == ONE
+    inside = p.inner[-1].col_stride is ONE
     return inside or (not inner and ONE in (p.col_axis.col_stride, p.col_axis.size))
 
 
 def _is_inner(p: Product) -> bool:
     """Can lanes run along K of both operands?"""
-    return not p.gathered and len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE
+    return not p.gathered and len(p.inner) == 1 and p.inner[0].row_stride is p.inner[0].col_stride is ONE
 
 
 def _is_narrow(p: Product, facts: ShapeFacts) -> bool:
@@ -135,7 +135,7 @@ def _is_narrow(p: Product, facts: ShapeFacts) -> bool:
 def _narrow_fits(p: Product) -> bool:
     if p.gathered or p.row_axis.digits or p.col is None or p.row is None:
         return False
-    return len(p.inner) == 1 and p.inner[0].row_stride == ONE
+    return len(p.inner) == 1 and p.inner[0].row_stride is ONE
 
 
 def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) -> int:
@@ -152,5 +152,5 @@ def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) ->
 
 
 def _is_static(p: Product) -> bool:
-    axes = [*p.inner, p.col_axis, *(p.axes[a] for a in p.batch if p.axes[a].col_stride != ZERO)]
+    axes = [*p.inner, p.col_axis, *(p.axes[a] for a in p.batch if p.axes[a].col_stride is not ZERO)]
     return p.cols.offset.is_const and all(axis.size.is_const for axis in axes)

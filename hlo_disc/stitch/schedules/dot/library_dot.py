@@ -40,7 +40,7 @@ class LibraryDot(Variant):
         return "library_product"
 
     def key(self) -> tuple[Hashable, ...]:
-        return ("library_product", self.group.key())
+        return ("library_product", self.group.key)
 
     def build(self, b: Builder, name: str) -> None:
         """There is nothing to build: kernels are the library's."""

@@ -133,7 +133,7 @@ def contraction(
             stride = walk.strides[a]
             axes.append(Axis(walk.shape[a], *((stride, ZERO) if kind == "row" else (ZERO, stride))))
             kinds.append(kind)
-    real = [a for a, axis in enumerate(axes) if axis.size != ONE]
+    real = [a for a, axis in enumerate(axes) if axis.size is not ONE]
     windowed = {"batch": False, "row": left.windowed, "col": right.windowed}
     apart = [
         b
@@ -171,7 +171,7 @@ def _one_axis(x: Axis, y: Axis, facts: ShapeFacts) -> bool:
 def _widest(kind: str, axes: Sequence[Axis], kinds: Sequence[str], facts: ShapeFacts) -> int | None:
     """The axis of a kind that tiles fill best: contiguous columns first, then the longest, then the last."""
     found = [a for a, k in enumerate(kinds) if k == kind]
-    return max(found, key=lambda a: (axes[a].col_stride == ONE, facts.likely(axes[a].size), a), default=None)
+    return max(found, key=lambda a: (axes[a].col_stride is ONE, facts.likely(axes[a].size), a), default=None)
 
 
 def _joined(axes: Sequence[Axis], size: Dim, facts: ShapeFacts) -> Axis:
@@ -193,14 +193,14 @@ def _inner(dot: Op, left: Strided, right: Strided, turned: bool, facts: ShapeFac
     walks.sort(key=lambda axis: -abs(facts.likely(getattr(axis, side))))
     if not (left if turned else right).windowed:
         return _merge(walks, facts)
-    real = [axis for axis in walks if axis.size != ONE]
+    real = [axis for axis in walks if axis.size is not ONE]
     one = all(composes(getattr(x, side), getattr(y, side), y.size, facts) for x, y in zip(real, real[1:], strict=False))
     return (_joined(real, dim_product(x.size for x in real), facts),) if one and real else _merge(walks, facts)
 
 
 def _merge(walks: list[Axis], facts: ShapeFacts) -> tuple[Axis, ...]:
     merged: list[Axis] = []
-    for axis in (w for w in walks if w.size != ONE):
+    for axis in (w for w in walks if w.size is not ONE):
         if merged and _one_axis(merged[-1], axis, facts):
             axis = replace(axis, size=merged.pop().size * axis.size)
         merged.append(axis)

@@ -66,7 +66,7 @@ class DotVariant(Variant):
         return f"dot_{self.form}"
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key(), self.form, self.slices)
+        return (self.group.key, self.form, self.slices)
 
     @property
     def width(self) -> int:
@@ -83,7 +83,7 @@ class DotVariant(Variant):
     @property
     def in_place(self) -> bool:
         """Can a tile read the columns where they lie?"""
-        contiguous = self.product.col_axis.col_stride == ONE and not self.product.gathered
+        contiguous = self.product.col_axis.col_stride is ONE and not self.product.gathered
         return contiguous and self.types.col == self.types.sum
 
     @property

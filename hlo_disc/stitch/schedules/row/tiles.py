@@ -69,7 +69,7 @@ class TileVariant(Variant):
         return f"map_{self.team.threads}_tiles"
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key(), "tiles", self.team)
+        return (self.group.key, "tiles", self.team)
 
     def fast_bytes(self) -> Dim:
         return Dim.const(sum(_tile_bytes(value) for value in self.staged))

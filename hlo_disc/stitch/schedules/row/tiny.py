@@ -41,7 +41,7 @@ class TinyVariant(Variant):
         return "inline"
 
     def key(self) -> tuple[Hashable, ...]:
-        return ("tiny", self.group.key())
+        return ("tiny", self.group.key)
 
     def build(self, b: Builder, name: str) -> None:
         """There is no kernel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions
@@ -59,7 +60,7 @@ class RowVariant(Variant):
         """The size of the axis along which lanes run."""
         return (self.space.rows if self.lanes_on_rows else (Dim.const(1), *self.space.widest))[-1]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Lanes of a step: more than one register's, so that several vectors are in flight."""
         if self.team:
@@ -106,7 +107,7 @@ class RowVariant(Variant):
 
     def key(self) -> tuple[Hashable, ...]:
         form = (self.lanes_on_rows, self.narrow, self.slices, len(self.totals), self.team, self.aligned, self.stages)
-        return (self.group.key(), *form)
+        return (self.group.key, *form)
 
     # Host side.
 

@@ -59,9 +59,9 @@ class Axes:
         pointed, batched = attrs["start_index_map"], attrs["operand_batching_dims"]
         kept = [a for a, position in enumerate(of) if position is not None and a not in batched]
         shared = [of[a] for a in batched]
-        real = [a for a, n in enumerate(shape) if n != ONE]
+        real = [a for a, n in enumerate(shape) if n is not ONE]
         vector = of[real[-1]] if real and real[-1] in kept else None
-        if vector is not None and update[vector] == ONE:
+        if vector is not None and update[vector] is ONE:
             vector = None
         shared += [of[a] for a in kept if a not in pointed and of[a] != vector]
         return Axes(

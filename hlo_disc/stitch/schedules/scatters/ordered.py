@@ -74,7 +74,7 @@ class OrderedScatter(Variant):
     def owned(self) -> int | None:
         """The axis of the operand that is divided though indices point into it."""
         shape = self.op.results[0].shape
-        pointed = [a for a in self.op.attrs["start_index_map"] if shape[a] != ONE]
+        pointed = [a for a in self.op.attrs["start_index_map"] if shape[a] is not ONE]
         return pointed[0] if self.team and pointed else None
 
     @property
@@ -82,7 +82,7 @@ class OrderedScatter(Variant):
         return self.device.lanes * (self.team.runs if self.team else 1)
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key(), self.team)
+        return (self.group.key, self.team)
 
     # Host side.
 

@@ -30,7 +30,7 @@ from hlo_disc.stitch.variant import Variant
 def meets_nothing(op: Op) -> bool:
     """Does an element of the result meet one element of the updates at most?"""
     update = update_of(op).shape
-    return op.attrs["unique"] or all(update[a] == ONE for a in Axes.find(op).serial)
+    return op.attrs["unique"] or all(update[a] is ONE for a in Axes.find(op).serial)
 
 
 def atomic_kind(op: Op) -> str | None:
@@ -47,7 +47,7 @@ def atomic_kind(op: Op) -> str | None:
 def lane_axis(op: Op) -> int | None:
     """The axis of the updates along which lanes run: neighbours in memory, if there are any."""
     update = update_of(op).shape
-    return max((a for a, size in enumerate(update) if size != ONE), default=None)
+    return max((a for a, size in enumerate(update) if size is not ONE), default=None)
 
 
 @frozen
@@ -76,7 +76,7 @@ class ParallelScatter(Variant):
         return self.team.runs * self.device.lanes
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key(), self.team, self.atomic)
+        return (self.group.key, self.team, self.atomic)
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the updates into blocks that are worth handing out, and launch."""

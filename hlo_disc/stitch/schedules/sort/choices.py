@@ -66,7 +66,7 @@ class SortVariant:
     name: str = "sort"
 
     def key(self) -> tuple[Hashable, ...]:
-        return self.layout.group.key()
+        return self.layout.group.key
 
     def fast_bytes(self) -> Dim:
         return Dim.const(self.layout.fast_bytes)

@@ -56,7 +56,7 @@ class TopVariant:
         return self.layout.room // 2
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.layout.group.key(), "top")
+        return (self.layout.group.key, "top")
 
     def fast_bytes(self) -> Dim:
         return Dim.const(self.layout.fast_bytes)

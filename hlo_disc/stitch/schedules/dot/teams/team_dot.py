@@ -50,7 +50,7 @@ class TeamDot(Variant):
         return f"{kind}_{self.tile.rows}x{self.tile.cols}" + "_aligned" * bool(self.multiples)
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key(), self.tile, self.multiples, self.slices)
+        return (self.group.key, self.tile, self.multiples, self.slices)
 
     @property
     def staging(self) -> Staging:

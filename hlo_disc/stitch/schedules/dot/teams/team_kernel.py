@@ -37,7 +37,7 @@ N = TypeVar("N", Scalar, int)
 def along_k(p: Product, side: str) -> bool:
     """Whether threads read neighbours along K; otherwise along the rows, or columns, which are contiguous then."""
     axis = p.row_axis if side == "row" else p.col_axis
-    return getattr(axis, f"{side}_stride") != ONE or bool(axis.digits)
+    return getattr(axis, f"{side}_stride") is not ONE or bool(axis.digits)
 
 
 class Loader:
@@ -99,7 +99,7 @@ class Loader:
         """Load vectors. axis: of the lines. places: how many lines and elements each vector is from the first ones."""
         b, sizes = self.b, self.sizes
         inner = self.inner if self.along_k else self.axis
-        whole = not self.along_k or (getattr(inner, f"{self.side}_stride") == ONE and not inner.digits)
+        whole = not self.along_k or (getattr(inner, f"{self.side}_stride") is ONE and not inner.digits)
         lines, elements = (sorted(set(more)) for more in zip(*places, strict=True))
         inside = {n: b.compare("<", b.index(line[0] + n), b.index(line[1])) for n in lines}
         left = {n: b.index(element[1] - (element[0] + n)) for n in elements}

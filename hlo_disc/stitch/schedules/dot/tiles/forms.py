@@ -32,7 +32,7 @@ class PackedKernel(TileKernel):
         self.k_steps = panel_steps(self.p, self.sizes, self.v.lanes)
         panel = number % panels
         for i, a in reversed(list(zip(self.batch, self.p.batch, strict=True))):
-            if self.p.axes[a].col_stride != ZERO:
+            if self.p.axes[a].col_stride is not ZERO:
                 panel = panel + i * panels
                 panels = panels * self.sizes(self.p.axes[a].size)
         self.panel = Operand(self.packed, panel * (depth * self.v.width), (depth * self.v.lanes,))
@@ -99,7 +99,7 @@ class InnerKernel(TileKernel):
         if v.types.pairs:
             self.inner = pair_inner(b, v.types, v.lanes, columns)
         else:
-            self.inner = inner_tile(b, v.types, v.lanes, columns, p.inner[0].row_stride == ONE)
+            self.inner = inner_tile(b, v.types, v.lanes, columns, p.inner[0].row_stride is ONE)
 
     def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
         b, p, sizes = self.b, self.p, self.sizes

@@ -86,7 +86,7 @@ class KernelStore:
 
 @dataclass(frozen=True)
 class Stores:
-    """The archive that comes with the package, and the user's directory, in this order: the archive costs no system call.
+    """The archive that comes with the package, then the user's directory: the archive costs no system call.
 
     Implements `hlo_disc.targets.target.Store`.
     """

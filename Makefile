@@ -243,7 +243,7 @@ SANITIZED_PYTEST = LD_PRELOAD="$$($(CXX) -print-file-name=lib$@.so) $$($(CXX) -p
 	$(BIN)/pytest --native build/$@/out
 
 clean:
-	rm -rf $(VENV) .venv-* build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist hlo_disc/ral/*.so hlo_disc/cache/*.kernels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without build isolation: the build tools stay in .venv, so that a change of one source file recompiles one file.

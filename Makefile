@@ -37,7 +37,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-triton test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers cold bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-triton test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers cold bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers kernels wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -183,6 +183,10 @@ serve-cpp: $(STAMP)
 	env -i PATH=/usr/bin:/bin sh -ec 'cmake -S examples/serve_cpp -B build/serve/build -DMiniLM_DIR=$(CURDIR)/build/serve/MiniLM && \
 		cmake --build build/serve/build && build/serve/build/serve build/serve/tokens.txt build/serve/expected.bin'
 
+# The archive of kernels of common programs that wheels bring, for this source tree, as long as no file of hlo_disc changes.
+kernels: $(STAMP)
+	$(BIN)/python -W ignore tools/kernels.py
+
 # A source distribution and wheels in dist, each tried in an empty environment; as in
 # make wheel PYTHONS='python3.11 python3.12 python3.13'.
 wheel: PYTHONS := $(PYTHON)
@@ -239,7 +243,7 @@ SANITIZED_PYTEST = LD_PRELOAD="$$($(CXX) -print-file-name=lib$@.so) $$($(CXX) -p
 	$(BIN)/pytest --native build/$@/out
 
 clean:
-	rm -rf $(VENV) .venv-* build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist hlo_disc/ral/*.so hlo_disc/cache/*.kernels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without build isolation: the build tools stay in .venv, so that a change of one source file recompiles one file.

@@ -50,7 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
     import remote
 
+    from hlo_disc.cache import archive
+
     os.environ["HLO_DISC_CACHE"] = ""  # tests change what compiles
+    archive.PLACE = archive.PLACE.with_name("none")
     keep_xla_results(config.rootpath / "build" / "xla")
     if config.getoption("--full"):
         depth.set_full()

@@ -1,13 +1,17 @@
 """`make wheel`: a source distribution, and wheels that need no compiler to be installed.
 
-Each wheel is built from the source distribution, is named by the oldest systems that it runs on (auditwheel), and is
-installed into empty environments, one with the newest of its dependencies and one with the lowest (the extra `lowest`),
-where the first example of README.md is run without a compiler on the path.
+Each wheel is built from the source distribution, is named by the oldest systems that it runs on (auditwheel), and gets
+the kernels that it compiles when it is installed (`kernels.py`). Then it is installed into empty environments, one with
+the newest of its dependencies and one with the lowest (the extra `lowest`), where the first example of README.md is run
+without a compiler on the path.
 """
 
 from __future__ import annotations
 
+import base64
+import csv
 import doctest
+import hashlib
 import os
 import re
 import shutil
@@ -20,6 +24,7 @@ from pathlib import Path
 
 import click
 
+from hlo_disc.cache.archive import PLACE
 from hlo_disc.cache.directory import BUILD
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +32,17 @@ VERSIONS = """
 from importlib.metadata import version
 print(*(f"{name} {version(name)}" for name in ("jax", "jaxlib", "llvmlite", "numpy", "scipy")), sep=", ")
 """
+# Prints how many kernels of a program the wheel brings.
+BROUGHT = """
+import hlo_disc
+from hlo_disc.cache.archive import Archive
+find, found = Archive.find, []
+Archive.find = lambda *asked: found.append(find(*asked)) or found[-1]
+hlo_disc.compile(lambda x: x + 1, "f32[n]")
+print(len(found) - found.count(None))
+"""
+KERNELS = f"hlo_disc/cache/{PLACE.name}"
+MOST_KERNELS = 8 << 20  # bytes in the wheel
 README_EXAMPLE = re.compile(r"^```python\n(.*?)^```$\n*^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -40,12 +56,47 @@ def run(*command: object, **settings: object) -> str:
 
 def check_contents(wheel: Path) -> None:
     """Ends the program where a wheel lacks what installing it would not show, or has more libraries than its own."""
-    names = zipfile.ZipFile(wheel).namelist()
-    for part in ("licenses/LICENSE", "licenses/THIRD_PARTY_NOTICES.txt", f"hlo_disc/{BUILD}"):
+    content = zipfile.ZipFile(wheel)
+    names = [name for name in content.namelist() if not name.endswith("/")]
+    for part in ("licenses/LICENSE", "licenses/THIRD_PARTY_NOTICES.txt", f"hlo_disc/{BUILD}", KERNELS):
         if not any(name.endswith(part) for name in names):
             raise click.ClickException(f"{wheel.name} has no {part}")
     if foreign := [name for name in names if ".so" in name and not name.startswith("hlo_disc/ral/_ral.")]:
         raise click.ClickException(f"{wheel.name} has {foreign}, which THIRD_PARTY_NOTICES.txt does not name")
+    (record,) = (name for name in names if name.endswith(".dist-info/RECORD"))
+    said = {name: digest for name, digest, _ in csv.reader(content.read(record).decode().splitlines())}
+    wrong = [name for name in names if name != record and said.get(name) != recorded(content.read(name))]
+    if wrong or sorted(said) != sorted(names):
+        raise click.ClickException(f"{wheel.name}: {record} is not true of {wrong or names}")
+    if (size := content.getinfo(KERNELS).compress_size) > MOST_KERNELS:
+        raise click.ClickException(f"{wheel.name} has {size} bytes of kernels, more than {MOST_KERNELS}")
+
+
+def recorded(data: bytes) -> str:
+    """A digest as a wheel's RECORD has it."""
+    return f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()}"
+
+
+def add(wheel: Path, name: str, data: bytes) -> None:
+    """Put a file into a wheel and into its RECORD."""
+    with zipfile.ZipFile(wheel) as content:
+        files = {info: content.read(info) for info in content.infolist()}
+    record = next(info for info in files if info.filename.endswith(".dist-info/RECORD"))
+    files[record] += f"{name},{recorded(data)},{len(data)}\n".encode()
+    added = zipfile.ZipInfo(name, record.date_time)
+    added.external_attr = record.external_attr
+    with zipfile.ZipFile(wheel, "w") as content:
+        for info, text in ((added, data), *files.items()):
+            content.writestr(info, text, zipfile.ZIP_DEFLATED, 9)
+
+
+def add_kernels(python: str, wheel: Path, folder: Path) -> None:
+    """Let an installed wheel compile the kernels that it brings from now on."""
+    environment, made = folder / "venv", folder / PLACE.name
+    run(python, "-m", "venv", environment)
+    run(environment / "bin" / "pip", "install", "--quiet", wheel)
+    run(environment / "bin" / "python", "-W", "ignore", ROOT / "tools" / "kernels.py", "--output", made, cwd=folder)
+    add(wheel, KERNELS, made.read_bytes())
 
 
 def smoke(python: str, wheel: Path, extra: str, folder: Path) -> None:
@@ -67,6 +118,8 @@ def smoke(python: str, wheel: Path, extra: str, folder: Path) -> None:
     seconds = time.perf_counter() - start
     said = run(inside, "-c", VERSIONS, env=clean, cwd=folder)
     run(environment / "bin" / "hlo-disc", "--version", env=clean, cwd=folder)
+    if run(inside, "-W", "ignore", "-c", BROUGHT, env=clean, cwd=folder).strip() == "0":
+        raise click.ClickException(f"{wheel.name} with {said}: no kernel is found among those that it brings")
     if not doctest.OutputChecker().check_output(want, printed, doctest.ELLIPSIS):
         raise click.ClickException(f"{wheel.name} with {said}: README's example prints {printed!r}, not {want!r}")
     click.echo(f"    installed, and README's first example right, after {seconds:.1f} s with {said.strip()}")
@@ -90,6 +143,7 @@ def main(pythons: tuple[str, ...]) -> None:
             repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel]
             run(*repair, env={**os.environ, "PATH": path})
             (repaired,) = Path(folder).glob("*.whl")
+            add_kernels(python, repaired, Path(folder))
             check_contents(repaired)
             click.echo(f"{repaired.name}: {repaired.stat().st_size / 2**20:.1f} MiB")
             for extra in ("", "[lowest]"):

@@ -117,11 +117,15 @@ def damaged(path: Path, error: object) -> None:
         path.unlink()
 
 
-def tell(what: str, why: object) -> None:
+def tell(
+    what: str,
+    why: object,
+    where: str = "the cache of compiled programs",
+    remedy: str = "HLO_DISC_CACHE names another directory, or none",
+) -> None:
     """Log a warning, once a process."""
-    if what in _told:
+    text = f"{where}: {what}"
+    if text in _told:
         return
-    _told.add(what)
-    logger.warning(
-        "the cache of compiled programs: %s (%s); HLO_DISC_CACHE names another directory, or none", what, why
-    )
+    _told.add(text)
+    logger.warning("%s (%s); %s", text, why, remedy)

@@ -10,8 +10,10 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from hlo_disc.cache import archive
 from hlo_disc.cache.directory import KERNEL, damaged, is_ours, made, package, shrink, tell, versions
 from hlo_disc.compiled.saved import replacing
 from hlo_disc.options import Options
@@ -22,7 +24,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class KernelStore:
-    """Implements `hlo_disc.targets.target.Store`. Threads may use it.
+    """A directory of kernels. Threads may use it.
 
     most: the bytes that all files of the directory may have.
     """
@@ -82,16 +84,38 @@ class KernelStore:
         return self._place / f"{name}{KERNEL}"
 
 
+@dataclass(frozen=True)
+class Stores:
+    """The archive that comes with the package, then the user's directory: the archive costs no system call.
+
+    Implements `hlo_disc.targets.target.Store`.
+    """
+
+    common: archive.Archive | None
+    own: KernelStore | None
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the code of a kernel, if one of them has it."""
+        found = self.common.find(key) if self.common else None
+        return self.own.find(key) if found is None and self.own else found
+
+    def keep(self, key: bytes, code: bytes) -> None:
+        """Keep the code of a kernel, if there is a directory."""
+        if self.own:
+            self.own.keep(key, code)
+
+
 @contextmanager
-def opened(options: Options) -> Iterator[KernelStore | None]:
-    """The store of the options' cache; None where there is none that can be used."""
+def opened(options: Options) -> Iterator[Stores | None]:
+    """The stores of a compilation; None where there is none that can be used. What is dumped is always compiled."""
     place, store = options.cache_directory, None
     try:
         if place is not None and made(place):
             store = KernelStore(place, options.cache_bytes)
     except OSError as error:
         tell("nothing can be kept in it", error)
-    yield store
+    common = None if options.dump else archive.opened(archive.PLACE)
+    yield Stores(common, store) if common or store else None
     if store:
         store.close()
 

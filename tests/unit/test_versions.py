@@ -8,10 +8,13 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from hlo_disc import mlir
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -51,3 +54,20 @@ def test_a_free_threaded_python_is_refused(tmp_path):
     )
     assert done.returncode != 0
     assert "is a free-threaded Python, on which hlo_disc does not run" in " ".join(done.stderr.split())
+
+
+def test_modules_have_the_same_text_with_each_jaxlib():
+    """Names of functions stand before or behind them, and the dims of gpu are printed in two ways."""
+    before = b"""
+"gpu.func"() <{function_type = () -> (), sym_name = "one"}> ({ "gpu.block_id"() <{d = #gpu.dim<x>}> }) {gpu.kernel}
+"gpu.func"() <{function_type = () -> (), sym_name = "two"}> ({ "gpu.return"() }) {gpu.kernel}"""
+    behind = b"""
+"gpu.func"() <{function_type = () -> ()}> ({ "gpu.block_id"() <{d = #gpu<dim x>}> }) {gpu.kernel, sym_name = "one"}
+"gpu.func"() <{function_type = () -> ()}> ({ "gpu.return"() }) {gpu.kernel, sym_name = "two"}"""
+    exchanged = before.replace(b"one", b"x").replace(b"two", b"one").replace(b'x"', b'two"')
+    texts = [identity_of(text) for text in (before, behind, exchanged)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def identity_of(text: bytes) -> bytes:
+    return mlir.identity(SimpleNamespace(operation=SimpleNamespace(get_asm=lambda **_: text)))

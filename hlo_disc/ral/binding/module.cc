@@ -332,7 +332,6 @@ NB_MODULE(_ral, m) {
         "Makes the n-th allocation from now fail, for tests; 0 cancels.");
   m.def("cpu_features", &ral::cpu_features,
         "Features that generated code may need and this machine has, by LLVM's names.");
-  m.def("cpu_model", &ral::cpu_model, "What tells kinds of CPUs apart for which compilers schedule differently.");
   m.def("usable_cores", &ral::usable_cores, "Cores that this process may use.");
   m.def("pool_threads", &ral::pool_threads, "Threads that the standalone pool runs now.");
   m.def("stop_pool",

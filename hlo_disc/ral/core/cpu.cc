@@ -42,13 +42,11 @@ constexpr Feature kFeatures[] = {
     {"avx2", 7, 0, kEbx, 5, kAvx},
     {"avx512f", 7, 0, kEbx, 16, kAvx512},
     {"avx512dq", 7, 0, kEbx, 17, kAvx512},
-    {"avx512ifma", 7, 0, kEbx, 21, kAvx512},
     {"avx512cd", 7, 0, kEbx, 28, kAvx512},
     {"avx512bw", 7, 0, kEbx, 30, kAvx512},
     {"avx512vl", 7, 0, kEbx, 31, kAvx512},
     {"avx512vbmi", 7, 0, kEcx, 1, kAvx512},
     {"avx512vbmi2", 7, 0, kEcx, 6, kAvx512},
-    {"avx512vnni", 7, 0, kEcx, 11, kAvx512},
     {"avx512bitalg", 7, 0, kEcx, 12, kAvx512},
     {"avx512vpopcntdq", 7, 0, kEcx, 14, kAvx512},
     {"avx512bf16", 7, 1, kEax, 5, kAvx512},
@@ -89,24 +87,11 @@ std::vector<std::string> cpu_features() {
   }
   return found;
 }
-
-std::string cpu_model() {
-  uint32_t r[4];
-  if (!__get_cpuid(0, &r[0], &r[1], &r[2], &r[3])) return "";
-  std::string vendor;
-  for (int which : {kEbx, kEdx, kEcx}) vendor.append(reinterpret_cast<const char*>(&r[which]), sizeof r[which]);
-  if (!__get_cpuid(1, &r[0], &r[1], &r[2], &r[3])) return vendor;
-  return vendor + " " + std::to_string(r[kEax]);
-}
 #elif defined(__aarch64__)
-std::string cpu_model() { return ""; }
-
 std::vector<std::string> cpu_features() {
   return getauxval(AT_HWCAP) & HWCAP_ASIMD ? std::vector<std::string>{"neon"} : std::vector<std::string>{};
 }
 #else
-std::string cpu_model() { return ""; }
-
 std::vector<std::string> cpu_features() { return {}; }
 #endif
 }  // namespace ral

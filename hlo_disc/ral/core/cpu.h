@@ -9,8 +9,4 @@ namespace ral {
 // Of x86-64 and AArch64, those features that generated code may need; of another machine none.
 std::vector<std::string> cpu_features();
 
-// Tells kinds of CPUs apart for which compilers schedule differently: x86-64's vendor, family, model and stepping. Of other
-// machines nothing.
-std::string cpu_model();
-
 }  // namespace ral

@@ -22,34 +22,34 @@ __all__ = ["check", "driver", "generator", "kernels", "levels", "link", "made_fo
 driver: tuple[str, ...] = ()
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-# Features that code for "host" uses if the machine has them.
-_EXTRAS = (
-    "amx-bf16", "amx-tile", "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
-    "avx512vpopcntdq",
-)  # fmt: skip
+# What code asks for beside bf16: bytes that are permuted and compressed, and bits that are counted, by one instruction.
+_BF16 = ("avx512bf16", "avx512bitalg", "avx512vbmi", "avx512vbmi2", "avx512vpopcntdq")
+# Registers of small matrices.
+TILES = ("amx-bf16", "amx-tile")
 
 
 class Level(NamedTuple):
-    """A level of features. cpu: LLVM's name for it. simd_bytes, registers: the vector registers that code uses.
+    """A level of features. cpu: LLVM's name for it. tune: LLVM's name of the CPU that code is scheduled for.
 
-    extras: the features that code for "host" uses beside those of the level, if the machine has them.
+    simd_bytes, registers: the vector registers that code uses.
     """
 
     cpu: str
+    tune: str
     features: tuple[str, ...]
     simd_bytes: int
     registers: int
-    extras: tuple[str, ...] = ()
 
 
-# The lowest level first. "host" is the last level whose features the machine has.
+# The lowest level first. "host" is the last level whose features the machine has, and nothing else: so all machines of
+# a level have equal code. AMD's Zen 4 and 5 have bf16 without AMX; LLVM schedules for both alike.
 LEVELS = {
-    "avx2": Level("x86-64-v3", _BASE, simd_bytes=32, registers=16),
-    "avx512": Level("x86-64-v4", (*_BASE, *_AVX512), simd_bytes=64, registers=32, extras=_EXTRAS),
+    "avx2": Level("x86-64-v3", "x86-64-v3", _BASE, simd_bytes=32, registers=16),
+    "avx512": Level("x86-64-v4", "x86-64-v4", (*_BASE, *_AVX512), simd_bytes=64, registers=32),
+    "avx512bf16": Level("x86-64-v4", "znver4", (*_BASE, *_AVX512, *_BF16), simd_bytes=64, registers=32),
+    "amx": Level("x86-64-v4", "sapphirerapids", (*_BASE, *_AVX512, *_BF16, *TILES), simd_bytes=64, registers=32),
 }
 levels = tuple(LEVELS)
-# Registers of small matrices.
-TILES = ("amx-bf16", "amx-tile")
 
 
 @functools.cache
@@ -60,36 +60,31 @@ def host_features() -> frozenset[str]:
 
 @functools.cache
 def generator(features: str) -> X86Generator:
-    """The generator for "host" (what the machine has), or for a level.
+    """The generator for a level, or for "host", the best one that the machine has.
 
     Raises ArgumentError if the machine lacks a feature.
     """
-    from hlo_disc.targets.cpu.x86_generator import X86Generator, host_name
+    from hlo_disc.targets.cpu.x86_generator import X86Generator
 
-    host = host_features()
-    name = features
-    if features == "host":
-        name = next((name for name in reversed(levels) if host.issuperset(LEVELS[name].features)), levels[0])
+    name = _host_level() if features == "host" else features
     level = LEVELS[name]
-    required = level.features
-    missing = [feature for feature in required if feature not in host]
+    missing = [feature for feature in level.features if feature not in host_features()]
     if missing:
-        raise ArgumentError(
-            f"the feature level {name!r} needs a CPU with {', '.join(required)}; this one lacks {', '.join(missing)}"
-        )
-    tune = level.cpu
-    if features == "host":
-        # only features that are asked for, not all that the CPU's name implies: a saved object then says what it needs
-        tune = host_name()
-        required = (*required, *(f for f in level.extras if f in host))
-    text = ",".join(f"+{f}" for f in required)
-    tiles = set(TILES) <= set(required)
-    return X86Generator(level.cpu, text, tune, required, level.simd_bytes, level.registers, tiles)
+        required, lacking = ", ".join(level.features), ", ".join(missing)
+        raise ArgumentError(f"the feature level {name!r} needs a CPU with {required}; this one lacks {lacking}")
+    text = ",".join(f"+{f}" for f in level.features)
+    tiles = set(TILES) <= set(level.features)
+    return X86Generator(level.cpu, text, level.tune, level.features, level.simd_bytes, level.registers, tiles)
 
 
 def made_for(level: str) -> str:
-    """Return for "host" what LLVM goes by: the features, and the CPU, which it schedules for."""
-    return f"{sorted(host_features())} {ral.cpu_model()}" if level == "host" else ""
+    """Return for "host" the level that it is."""
+    return _host_level() if level == "host" else ""
+
+
+def _host_level() -> str:
+    host = host_features()
+    return next((name for name in reversed(levels) if host.issuperset(LEVELS[name].features)), levels[0])
 
 
 def check(features: Sequence[str]) -> None:

@@ -6,8 +6,6 @@ import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
-import llvmlite.binding as llvm
-
 from hlo_disc.device import Device
 from hlo_disc.targets.cpu import x86_bf16, x86_tiles
 from hlo_disc.targets.cpu.native_generator import NativeGenerator
@@ -72,8 +70,3 @@ class X86Generator(NativeGenerator):
     @property
     def _has_tiles(self) -> bool:
         return self._has_pair_dot and self.tiles
-
-
-def host_name() -> str:
-    """Return LLVM's name of this machine's CPU."""
-    return str(llvm.get_host_cpu_name())

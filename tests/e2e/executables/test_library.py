@@ -33,12 +33,12 @@ from c_library import (
     written,
 )
 from click.testing import CliRunner
+from hand_written import kernel_runner
 
 import hlo_disc
 from hlo_disc.cli import main
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.library.emit import emit
-from hlo_disc.targets import registry
 
 FILES = Path(__file__).parents[2] / "library"
 W = np.random.default_rng(0).standard_normal((33, 70), np.float32)
@@ -272,7 +272,7 @@ def test_memory_comes_from_the_user_and_goes_back(library, exe):
 
 
 def test_several_levels_and_the_machines_choice(exe, folder):
-    levels = [level for level in reversed(registry.find("cpu").levels) if registry.find("cpu").generator(level)]
+    levels = kernel_runner.levels()[::-1]
     text = hlo_disc.stablehlo(layer, "f32[n, 33]", constraints=["n <= 500"])
     (folder / "levels.mlir").write_text(text)
     arguments = [option for level in levels for option in ("--level", level)]

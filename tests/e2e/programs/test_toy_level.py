@@ -15,7 +15,7 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.targets import registry
 from hlo_disc.targets.cpu import x86
 
-LEVEL = x86.LEVELS["avx512"]._replace(simd_bytes=32, extras=())
+LEVEL = x86.LEVELS["avx512"]._replace(simd_bytes=32)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def test_levels_say_what_schedules_need_to_know():
     assert not any(f.startswith("avx512") for f in avx2.features)
     host = x86.generator("host")
     assert set(host.features) <= x86.host_features()
+    assert host == x86.generator(kernels.levels()[-1]), "code for this machine is code for all of its level"
     best = x86.LEVELS[kernels.levels()[-1]]
     assert (host.cpu, host.simd_bytes, host.registers) == (best.cpu, best.simd_bytes, best.registers)
 
@@ -63,6 +64,21 @@ def test_a_cpu_that_is_too_old_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("fresh_levels")
+@pytest.mark.parametrize("level", x86.levels)
+def test_code_uses_nothing_that_its_machine_lacks(monkeypatch, level):
+    """A machine with just the features of a level, and one of the next level that lacks one of them."""
+    features = {*x86.LEVELS[level].features}
+    above = [x86.LEVELS[name] for name in x86.levels[x86.levels.index(level) + 1 :]]
+    lacking = ({*row.features} - {feature} for row in above for feature in {*row.features} - features)
+    for machine in (features, *lacking):
+        _pretend(monkeypatch, machine)
+        x86.generator.cache_clear()
+        chosen = x86.made_for("host")
+        assert set(x86.generator("host").features) <= machine and x86.generator("host") == x86.generator(chosen)
+        assert chosen == level or machine != features
+
+
+@pytest.mark.usefixtures("fresh_levels")
 def test_the_host_level_follows_the_machine(monkeypatch):
     without = {*x86.host_features(), *x86._AVX512} - {"avx512vl"}
     _pretend(monkeypatch, without)
@@ -73,7 +89,7 @@ def test_the_host_level_follows_the_machine(monkeypatch):
 
 def test_the_machine_has_what_llvm_finds_too():
     found = llvm.get_host_cpu_features()
-    known = {*x86._BASE, *x86._AVX512, *x86._EXTRAS}
+    known = {feature for level in x86.LEVELS.values() for feature in level.features}
     if ctypes.CDLL(None).syscall(158, 0x1023, 18):  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): not granted
         known -= set(x86.TILES)
     assert set(ral.cpu_features()) == {name for name in known if found.get(name)}

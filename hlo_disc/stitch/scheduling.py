@@ -5,7 +5,7 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -151,10 +151,11 @@ def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> I
         yield Kernels(module, "", builder.largest_index)
 
 
-def build_linked_kernels(scheduled: Scheduled, excess_precision: bool) -> Iterator[Kernels]:
-    """A module for each kernel and each device function. They call each other, and say nothing of the program."""
+def build_linked_kernels(scheduled: Scheduled, names: Iterable[str], excess_precision: bool) -> Iterator[Kernels]:
+    """A module for each of these kernels, and each device function that they call. They say nothing of the program."""
     functions: dict[tuple[Hashable, ...], str] = {}
-    for name, item in scheduled.kernels.items():
+    for name in names:
+        item = scheduled.kernels[name]
         builder = ModuleBuilder(excess_precision, functions)
         try:
             item.build(builder.builder, item.name)
@@ -164,6 +165,26 @@ def build_linked_kernels(scheduled: Scheduled, excess_precision: bool) -> Iterat
             yield Kernels(linked, "", builder.largest_index)
         if builder.has_kernels:  # some forms are host code alone
             yield Kernels(module, name.removesuffix(item.name), builder.largest_index)
+
+
+def taken(scheduled: Scheduled, values: Mapping[str, int]) -> set[str]:
+    """The kernels that a call may take whose symbols have these values, with those that pack their operands.
+
+    The values of some symbols, which follow from data, may be missing.
+    """
+    packs = {pack.packing: pack.kernel for pack in scheduled.packs}
+    found: set[str] = set()
+    for step in scheduled.steps.values():
+        for choice, kernel in zip(step.choices, step.kernels, strict=True):
+            answers = [condition.at(values) for condition in choice.when]
+            if False in answers:
+                continue
+            found.add(kernel)
+            if choice.packing is not None:
+                found.add(packs[choice.packing])
+            if choice.always and None not in answers:
+                break
+    return found
 
 
 def narrow(kernels: ir.Module, limit: int) -> None:

@@ -25,6 +25,12 @@ class Compilation(Protocol):
         """
         ...
 
+    def take(self, objects: Sequence[bytes]) -> None:
+        """Kernels of linked modules that earlier compilations of the program have made. The caller has checked that
+        host functions launch them with their arguments, and leaves none of them out.
+        """
+        ...
+
     def finish(self, *host: ir.Module) -> bytes:
         """The object code of all kernels, and of a module of host functions or none, which launch them by their names.
 

@@ -24,7 +24,7 @@ from hlo_disc import mlir
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
-from hlo_disc.targets.cpu.objects import Part, joined, picked
+from hlo_disc.targets.cpu.objects import Part, joined, kernels_of, picked
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, Store
 from hlo_disc.targets.translate.module import Unit, canonicalize, check_launched, section_name, translate
@@ -129,8 +129,8 @@ class _Module:
 class NativeCompilation:
     """Implements `hlo_disc.targets.target.Compilation`; host functions may be in modules of kernels, too.
 
-    modules: all so far. found: code from the store. waiting: modules of the next batch. batches: those that the workers
-    have, in the order of their results.
+    modules: all so far. taken: code that the program has. found: code from the store. waiting: modules of the next
+    batch. batches: those that the workers have, in the order of their results.
     """
 
     generator: NativeGenerator
@@ -138,6 +138,7 @@ class NativeCompilation:
     workers: Workers[_Code]
     store: Store | None
     modules: list[_Module] = field(default_factory=list)
+    taken: list[Part] = field(default_factory=list)
     found: list[Part] = field(default_factory=list)
     waiting: list[_Module] = field(default_factory=list)
     batches: list[list[_Module]] = field(default_factory=list)
@@ -155,12 +156,16 @@ class NativeCompilation:
             self._begin()
         self.waiting.append(added)
 
+    def take(self, objects: Sequence[bytes]) -> None:
+        self.taken.extend(map(Part, kernels_of(objects)))
+
     def finish(self, *host: ir.Module) -> bytes:
         """A position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
-        check_launched([*(x.module for x in self.modules), *host], [x.unit.prefix for x in self.modules])
+        if not self.taken:
+            check_launched([*(x.module for x in self.modules), *host], [x.unit.prefix for x in self.modules])
         if self.batches and self.waiting:
             self._begin()
         last = list(self.waiting)  # a program of few kernels is one module of LLVM's: it has nothing to divide
@@ -174,7 +179,7 @@ class NativeCompilation:
             Part(code.object, {before: after for x in batch for before, after in x.renamed.items()})
             for batch, code in zip([*self.batches, last], codes, strict=True)
         ]
-        return joined([*self.found, *parts])
+        return joined([*self.taken, *self.found, *parts])
 
     def _begin(self) -> None:
         """Let threads make the code of what waits."""

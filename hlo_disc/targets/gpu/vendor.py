@@ -141,6 +141,9 @@ class GpuCompilation:
         for level in g.levels:
             self.workers.add(functools.partial(self._machine_code, text, level))
 
+    def take(self, objects: Sequence[bytes]) -> None:
+        raise NotImplementedError("modules of a GPU's kernels are not linked")
+
     def _machine_code(self, text: str, level: str) -> tuple[bytes, dict[str, str]]:
         listed: dict[str, str] = {}
         return machine_code(self.generator.vendor, text, level, listed.__setitem__ if self.dump else None), listed

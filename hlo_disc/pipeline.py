@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hlo_disc.stitch.fusion.scope import Plan
     from hlo_disc.stitch.hostflow.flow import HostCode
     from hlo_disc.stitch.hostflow.placement import Placement
-    from hlo_disc.stitch.scheduling import Scheduled
+    from hlo_disc.stitch.scheduling import Functions, Scheduled
     from hlo_disc.targets.target import Compilation, Generator
 
 
@@ -98,13 +98,14 @@ class Placed(Formed):
 class Built(Placed):
     """Kernels that were handed to the target.
 
-    kernels: as text, if that is dumped. deferred: those that are left out, by name. decisive: sizes for which kernels
-    need wider indices; wide: the kernels with wide indices, as bytecode.
+    kernels: as text, if that is dumped. deferred: those that are left out, by name. functions: the linked device
+    functions. decisive: sizes for which kernels need wider indices; wide: those with wide indices, as bytecode.
     """
 
     compilation: Compilation
     kernels: tuple[str, ...]
     deferred: Sequence[str]
+    functions: Functions
     decisive: tuple[Dim, ...]
     wide: tuple[bytes, ...]
 
@@ -211,8 +212,11 @@ def _kernels(c: Placed) -> Built:
     defers = g.linked and c.options.defer_kernels and not c.options.dump
     left = deferred(c.graph, c.plan, c.scheduled, c.placement, c.sizes) if defers and c.sizes is not None else ()
     names = [name for name in c.scheduled.kernels if name not in left]
+    functions: Functions = {}
     built = (
-        build_linked_kernels(c.scheduled, names, excess) if g.linked else build_kernels(c.scheduled, g.batch, excess)
+        build_linked_kernels(c.scheduled, names, excess, functions)
+        if g.linked
+        else build_kernels(c.scheduled, g.batch, excess)
     )
     texts: list[str] = []
     wide: list[bytes] = []
@@ -228,7 +232,15 @@ def _kernels(c: Placed) -> Built:
         compilation.add(module, prefix)
     needed = sizes if narrowed and sizes else ()
     kept = tuple(wide) if needed else ()
-    return Built(**vars(c), compilation=compilation, kernels=tuple(texts), deferred=left, decisive=needed, wide=kept)
+    return Built(
+        **vars(c),
+        compilation=compilation,
+        kernels=tuple(texts),
+        deferred=left,
+        functions=functions,
+        decisive=needed,
+        wide=kept,
+    )
 
 
 def _host_flow(c: Built) -> Flowing:

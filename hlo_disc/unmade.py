@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +16,8 @@ from hlo_disc.ral import OwnFloats
 if TYPE_CHECKING:
     from hlo_disc.stitch.fusion.scope import Plan
     from hlo_disc.stitch.hostflow.placement import Placement
-    from hlo_disc.stitch.scheduling import Scheduled
+    from hlo_disc.stitch.scheduling import Functions, Scheduled
+    from hlo_disc.stitch.variant import Packing
     from hlo_disc.targets.target import Generator
 
 # Of the inputs, in their order.
@@ -29,8 +30,8 @@ _MOST_BUFFERS, _MOST_SYMBOLS = 400, 30
 class Unmade:
     """Implements `hlo_disc.compiled.deferred.Unmade`.
 
-    names: the kernels. first: object code of all else. keep: keeps the whole program for other processes. The rest is
-    what the compiler knows of the program.
+    names: the kernels. first: object code of all else. keep: keeps the whole program for other processes. functions:
+    device functions that were built. The rest is what the compiler knows of the program.
     """
 
     names: Sequence[str]
@@ -42,10 +43,11 @@ class Unmade:
     plan: Plan
     scheduled: Scheduled
     placement: Placement
+    functions: Functions
     prefix: ClassVar[str] = f"{KERNELS}."
 
-    def make(self, name: str) -> bytes:
-        """Object code of a kernel and of the device functions that it calls, of which the program may have others.
+    def make(self, name: str, known: Collection[str]) -> bytes:
+        """Object code of a kernel, and of the device functions that it calls and the program does not have.
 
         Raises CompileError, UnsupportedOpError.
         """
@@ -53,8 +55,10 @@ class Unmade:
 
         begin, excess = self.generator.begin, self.options.excess_precision
         with OwnFloats(), kernels.opened(self.options) as store, begin(None, 1, store) as compilation:
-            for module, prefix, _ in build_linked_kernels(self.scheduled, [name], excess):
+            functions = {key: x for key, x in list(self.functions.items()) if self.prefix + x in known}
+            for module, prefix, _ in build_linked_kernels(self.scheduled, [name], excess, functions):
                 compilation.add(module, prefix)
+            self.functions.update(functions)
             return compilation.finish()
 
     def whole(self, made: Sequence[bytes]) -> bytes:
@@ -70,14 +74,20 @@ class Unmade:
 
 
 def deferred(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, sizes: Sizes) -> list[str]:
-    """The kernels that a call with these sizes of all inputs does not take. Constants are packed before it."""
+    """The kernels that the first call of a program does not take, with these sizes of all inputs.
+
+    Constants are packed before it, and arguments behind it.
+    """
     from hlo_disc.stitch.scheduling import taken
 
     buffers, symbols = len(graph.inputs) + len(graph.outputs), len(graph.bindings)
     if len(sizes) != len(graph.inputs) or buffers > _MOST_BUFFERS or symbols > _MOST_SYMBOLS:
         return []
-    needed = taken(scheduled, _values(graph, sizes))
-    needed |= {x.kernel for x in scheduled.packs if plan.root(x.packing.source) in placement.constants}
+
+    def kept(packing: Packing) -> bool:
+        return plan.root(packing.source) in placement.constants
+
+    needed = taken(scheduled, _values(graph, sizes), kept) | {x.kernel for x in scheduled.packs if kept(x.packing)}
     return [name for name in scheduled.kernels if name not in needed]
 
 

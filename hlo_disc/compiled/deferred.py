@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -36,8 +36,11 @@ class Unmade(Protocol):
     @property
     def prefix(self) -> str: ...
 
-    def make(self, name: str) -> bytes:
-        """Object code of a kernel. Raises CompileError, UnsupportedOpError."""
+    def make(self, name: str, known: Collection[str]) -> bytes:
+        """Object code of a kernel, which may call functions that are known, by symbol.
+
+        Raises CompileError, UnsupportedOpError.
+        """
         ...
 
     def whole(self, made: Sequence[bytes]) -> bytes:
@@ -50,6 +53,10 @@ class Linked(Protocol):
 
     def address(self, name: str) -> int: ...
 
+    def functions(self) -> Mapping[str, int]:
+        """All functions, by name."""
+        ...
+
 
 class Tally:
     """How many kernels of a program are still to be made, how many were, and how many seconds that took."""
@@ -61,12 +68,14 @@ class Tally:
 class Deferred:
     """The deferred kernels of an executable, which holds it. Any thread may ask for any of them, at once.
 
-    link: puts object code into the process.
+    first: the code that there is. link: puts object code into the process, with the addresses of what it may call.
     """
 
-    def __init__(self, unmade: Unmade, link: Callable[[bytes], Linked]):
+    def __init__(self, unmade: Unmade, first: Linked, link: Callable[[bytes, Mapping[str, int]], Linked]):
         self._unmade: Unmade | None = unmade
         self._link = link
+        self._first = first  # deferred kernels call its functions
+        self._functions = dict(first.functions())
         self._names = {name.split("_")[0]: name for name in unmade.names}
         self._prefix = unmade.prefix
         self._objects: dict[str, bytes] = {}
@@ -96,9 +105,11 @@ class Deferred:
                 if name not in self._linked:
                     start = time.perf_counter()
                     assert self._unmade is not None
-                    made = self._unmade.make(name)
-                    linked = self._link(made)
+                    functions = dict(self._functions)
+                    made = self._unmade.make(name, functions.keys())
+                    linked = self._link(made, functions)
                     self._objects[name], self._linked[name] = made, linked
+                    self._functions |= linked.functions()
                     self.tally.waiting -= 1
                     self.tally.made += 1
                     self.tally.seconds += time.perf_counter() - start

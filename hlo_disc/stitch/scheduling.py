@@ -5,7 +5,7 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -137,6 +137,10 @@ class Kernels(NamedTuple):
     largest: int
 
 
+# The names of device functions, by their keys.
+Functions = dict[tuple[Hashable, ...], str]
+
+
 def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[Kernels]:
     """Modules of so many kernels, or of all with 0, each with all device functions that its kernels call."""
     kernels = list(scheduled.kernels.items())
@@ -151,9 +155,13 @@ def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> I
         yield Kernels(module, "", builder.largest_index)
 
 
-def build_linked_kernels(scheduled: Scheduled, names: Iterable[str], excess_precision: bool) -> Iterator[Kernels]:
-    """A module for each of these kernels, and each device function that they call. They say nothing of the program."""
-    functions: dict[tuple[Hashable, ...], str] = {}
+def build_linked_kernels(
+    scheduled: Scheduled, names: Iterable[str], excess_precision: bool, functions: Functions
+) -> Iterator[Kernels]:
+    """A module for each of these kernels, and each device function that they call. They say nothing of the program.
+
+    functions: the device functions that the program has, to which others are added.
+    """
     for name in names:
         item = scheduled.kernels[name]
         builder = ModuleBuilder(excess_precision, functions)
@@ -167,22 +175,19 @@ def build_linked_kernels(scheduled: Scheduled, names: Iterable[str], excess_prec
             yield Kernels(module, name.removesuffix(item.name), builder.largest_index)
 
 
-def taken(scheduled: Scheduled, values: Mapping[str, int]) -> set[str]:
-    """The kernels that a call may take whose symbols have these values, with those that pack their operands.
+def taken(scheduled: Scheduled, values: Mapping[str, int], kept: Callable[[Packing], bool]) -> set[str]:
+    """The kernels that a call may take whose symbols have these values, and for which these packed forms are kept.
 
     The values of some symbols, which follow from data, may be missing.
     """
-    packs = {pack.packing: pack.kernel for pack in scheduled.packs}
     found: set[str] = set()
     for step in scheduled.steps.values():
         for choice, kernel in zip(step.choices, step.kernels, strict=True):
             answers = [condition.at(values) for condition in choice.when]
-            if False in answers:
+            if False in answers or (choice.packing and not kept(choice.packing)):
                 continue
             found.add(kernel)
-            if choice.packing is not None:
-                found.add(packs[choice.packing])
-            if choice.always and None not in answers:
+            if None not in answers and not choice.may_decline:
                 break
     return found
 

@@ -54,7 +54,8 @@ class Unmade:
         from hlo_disc.stitch.scheduling import build_linked_kernels
 
         begin, excess = self.generator.begin, self.options.excess_precision
-        with OwnFloats(), kernels.opened(self.options) as store, begin(None, 1, store) as compilation:
+        store = kernels.found(self.options)  # what is too much in it goes when the program is kept
+        with OwnFloats(), begin(None, 1, store) as compilation:
             functions = {key: x for key, x in list(self.functions.items()) if self.prefix + x in known}
             for module, prefix, _ in build_linked_kernels(self.scheduled, [name], excess, functions):
                 compilation.add(module, prefix)

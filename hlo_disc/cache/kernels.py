@@ -82,15 +82,21 @@ class KernelStore:
         return self._place / f"{name}{KERNEL}"
 
 
-@contextmanager
-def opened(options: Options) -> Iterator[KernelStore | None]:
+def found(options: Options) -> KernelStore | None:
     """The store of the options' cache; None where there is none that can be used."""
-    place, store = options.cache_directory, None
+    place = options.cache_directory
     try:
         if place is not None and made(place):
-            store = KernelStore(place, options.cache_bytes)
+            return KernelStore(place, options.cache_bytes)
     except OSError as error:
         tell("nothing can be kept in it", error)
+    return None
+
+
+@contextmanager
+def opened(options: Options) -> Iterator[KernelStore | None]:
+    """The store, which is closed behind it."""
+    store = found(options)
     yield store
     if store:
         store.close()

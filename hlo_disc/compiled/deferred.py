@@ -59,10 +59,19 @@ class Linked(Protocol):
 
 
 class Tally:
-    """How many kernels of a program are still to be made, how many were, and how many seconds that took."""
+    """The number of kernels of a program that are made later, of those that are not made yet, and the seconds that the
+    others took.
+    """
 
-    def __init__(self, waiting: int):
-        self.waiting, self.made, self.seconds = waiting, 0, 0.0
+    def __init__(self, total: int):
+        self.total, self.waiting, self.seconds = total, total, 0.0
+        self.lock = threading.Lock()
+
+    def count(self, seconds: float) -> None:
+        """Count one more that was made."""
+        with self.lock:
+            self.waiting -= 1
+            self.seconds += seconds
 
 
 class Deferred:
@@ -90,6 +99,7 @@ class Deferred:
         """Forget who has a lock: in a child process those threads are not."""
         self._locks: Mapping[str, threading.Lock] = {name: threading.Lock() for name in self._names.values()}
         self._whole_lock = threading.Lock()
+        self.tally.lock = threading.Lock()
 
     def __call__(self, function: str) -> int:
         """The address of a function of a kernel, by its symbol. Raises what making the kernel raises."""
@@ -110,9 +120,7 @@ class Deferred:
                     linked = self._link(made, functions)
                     self._objects[name], self._linked[name] = made, linked
                     self._functions |= linked.functions()
-                    self.tally.waiting -= 1
-                    self.tally.made += 1
-                    self.tally.seconds += time.perf_counter() - start
+                    self.tally.count(time.perf_counter() - start)
         return self._linked[name]
 
     def whole(self) -> bytes:

@@ -99,9 +99,6 @@ class Stats:
         for record in self.records:
             lines.append(f"  {record}")
             lines += [f"    for {asked}" for asked in record.asked]
-        if self.deferred_kernels or self.later_kernels:
-            made = f"  {counted(self.later_kernels, 'kernel')} made later in {self.later_seconds:.2f} s"
-            lines.append(f"{made}, {self.deferred_kernels} still to be made")
         lines += [f"  {counted(f.calls, 'call')} through jax.jit: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
 
@@ -170,6 +167,6 @@ class Log:
         in_jit = sum(count.in_jit for count in forward)
         later = sum(count.value + count.in_jit for count in backward)
         records, tallies = tuple(compilation for compilation, _ in compiled), list(self._tallies)
-        waiting, made = sum(tally.waiting for tally in tallies), sum(tally.made for tally in tallies)
-        seconds = sum(tally.seconds for tally in tallies)
+        waiting, seconds = sum(tally.waiting for tally in tallies), sum(tally.seconds for tally in tallies)
+        made = sum(tally.total for tally in tallies) - waiting
         return Stats(calls, records, fallbacks, in_jit, later, waiting, made, seconds)

@@ -22,6 +22,7 @@ BEYOND_MEMORY = 1 << 62
 ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 # The functions of the runtime that compiled code calls.
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
+LAUNCH_DEFERRED = "ral_launch_deferred"
 # Of programs whose kernels a driver launches.
 LAUNCH, READ, WRITE, PRODUCT = "ral_launch", "ral_read", "ral_write", "ral_product"
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlo_disc.abi import MODULES
+from hlo_disc.compiled.deferred import Deferred, Tally, Unmade, background
 from hlo_disc.compiled.program import Attribute, LibraryCall, LinkedCall, Program, dtype_named
 from hlo_disc.compiled.saved import content_hash, read, read_open, release_pages, save
 from hlo_disc.display.notebook import html_table, signature_text
@@ -57,36 +58,55 @@ class Executable:
     Args:
         program: what was compiled or read.
         options: how to run it: `threads` and `packed_bytes`; by default what the environment says.
+        unmade: the kernels that the program lacks, and calls may need.
 
     Raises:
         FormatError: a target that is not there, or a feature of the object code that the machine lacks.
         UnsupportedOpError: a library call for which this process has no handler.
     """
 
-    def __init__(self, program: Program, options: Options | None = None):
+    def __init__(self, program: Program, options: Options | None = None, unmade: Unmade | None = None):
         from hlo_disc import ral
 
         target = _target(program.target)
         target.check(program.features)
         self.options = options or Options.from_env()
         library = target.link(program.object, ral.symbols())
-        self.program = program = _packed(program, library.address)
-        self.native = self._native(target, library)
+        self.linked = _packed(program, library.address)
+        self._deferred = Deferred(unmade, library, functools.partial(_linked_with, target)) if unmade else None
+        self.native = self._native(target, library, self._deferred)
         self._nested = ral.nested
 
     @functools.cached_property
+    def program(self) -> Program:
+        """The program with all its kernels. `linked` is the same, but its object may lack some that are deferred."""
+        return self.linked._replace(object=self._deferred.whole()) if self._deferred else self.linked
+
+    @property
+    def tally(self) -> Tally | None:
+        """How far its deferred kernels are; None where it has none."""
+        return self._deferred.tally if self._deferred else None
+
+    def make_deferred(self) -> None:
+        """Let a thread make the kernels that it lacks."""
+        if self._deferred and self._deferred.tally.waiting:
+            background.add(self._deferred)
+
+    @functools.cached_property
     def _structure(self) -> Any:
-        return json.loads(self.program.structure) if self.program.structure else None
+        return json.loads(self.linked.structure) if self.linked.structure else None
 
     @functools.cached_property
     def _arguments(self) -> Any:
-        return json.loads(self.program.arguments) if self.program.arguments else None
+        return json.loads(self.linked.arguments) if self.linked.arguments else None
 
-    def _native(self, target: Target, library: Library) -> ral.Executable:
+    def _native(
+        self, target: Target, library: Library, make_kernel: Callable[[str], int] | None = None
+    ) -> ral.Executable:
         """Return the native executable. It keeps the library with the machine code alive, and what that calls."""
         from hlo_disc import ral
 
-        program = self.program
+        program = self.linked
         functions: list[Any] = []
         return ral.Executable(
             program,
@@ -98,6 +118,7 @@ class Executable:
             recordable=bool(target.driver) and not any(x in program.object for x in (_READ, _WRITE, _ALLOCATE)),
             multiplies=bool(target.driver) and _PRODUCT in program.object,
             wide_modules=_Wide(program) if program.wide_kernels else None,
+            make_kernel=make_kernel,
             keep_alive=(library, functions),
         )
 
@@ -126,11 +147,11 @@ class Executable:
         return results[0] if len(results) == 1 else tuple(results)
 
     def __repr__(self) -> str:
-        p = self.program
+        p = self.linked
         return f"<hlo_disc.Executable {signature_text(p.inputs, p.outputs)} for {p.target}, {len(p.object)} bytes>"
 
     def _repr_html_(self) -> str:
-        p = self.program
+        p = self.linked
         rows = [*(("input", x) for x in p.inputs), *(("output", x) for x in p.outputs)]
         return html_table(f"Executable for {p.target}, {len(p.object)} bytes of code", rows)
 
@@ -162,7 +183,7 @@ class Executable:
         from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
         self._check_dims(dims)
-        program = self.program
+        program = self.linked
         try:
             sizes = [Dim.parse(d).evaluate(dims) for x in program.inputs for d in x.shape]
         except ZeroDivisionError as error:
@@ -191,7 +212,7 @@ class Executable:
     @property
     def dims(self) -> tuple[str, ...]:
         """The names that the shapes of the arguments are made of, in the order of their appearance."""
-        return tuple(dict.fromkeys(s for x in self.program.inputs for d in x.shape for s in _symbols(d)))
+        return tuple(dict.fromkeys(s for x in self.linked.inputs for d in x.shape for s in _symbols(d)))
 
     @functools.cached_property
     def content(self) -> int:
@@ -257,10 +278,10 @@ class Executable:
         """The program once more, linked so that its launches are noted, and its functions by address."""
         from hlo_disc import ral
 
-        target = _target(self.program.target)
+        target = _target(self.linked.target)
         if target.driver:
             raise DeviceError(
-                f"kernels of the target {self.program.target!r} are launched by the driver: profile them with the "
+                f"kernels of the target {self.linked.target!r} are launched by the driver: profile them with the "
                 "vendor's tools (nsys, rocprof)"
             )
         library = target.link(self.program.object, {**ral.symbols(), **ral.recorded_symbols()})
@@ -269,7 +290,7 @@ class Executable:
     def _leaves(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
         """The arrays of arguments."""
         if self._arguments is not None:
-            flat = not kwargs and len(args) == len(self.program.inputs) and all(hasattr(x, "shape") for x in args)
+            flat = not kwargs and len(args) == len(self.linked.inputs) and all(hasattr(x, "shape") for x in args)
             return args if flat else inputs_of(self._arguments, args, kwargs)
         if kwargs:
             raise ArgumentError(f"this program has no keyword arguments; {', '.join(kwargs)} given")
@@ -289,6 +310,13 @@ class Executable:
             OSError: it cannot be written.
         """
         save(self.program, path)
+
+
+def _linked_with(target: Target, object_: bytes, functions: Mapping[str, int]) -> Library:
+    """Link code that calls functions of other code."""
+    from hlo_disc import ral
+
+    return target.link(object_, {**functions, **ral.symbols()})
 
 
 def runs_here(program: Program) -> bool:
@@ -443,7 +471,7 @@ def load(path: str | os.PathLike[str], options: Options | None = None, *, mmap: 
     """
     program = read(path, mmap)
     executable = _linked(program, options, str(path))
-    if executable.program is not program:  # its constants were packed: what the file has of them is read no more
+    if executable.linked is not program:  # its constants were packed: what the file has of them is read no more
         release_pages(program)
     return executable
 

@@ -59,6 +59,8 @@ CALLS_ONLY = Attribute("hlo_disc.calls_only", False)
 REGISTERS = Attribute("hlo_disc.registers", 0)
 # Of a device function: it is the program's. One module has it, and others declare it.
 LINKED = Attribute("hlo_disc.linked", False)
+# Of a kernel that a host function launches: its code is made later.
+DEFERRED = Attribute("hlo_disc.deferred", False)
 # Of a host function: it runs in a loop, or has loops.
 OFTEN = Attribute("hlo_disc.often", False)
 # Of a call: it returns a status. When that is not 0, the function that makes the call returns it at once.

@@ -77,6 +77,7 @@ def _make_context() -> ir.Context:
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     made = ir.Context()
+    made.enable_multithreading(False)  # modules are small; and a forked child would wait for its parent's threads
     made.append_dialect_registry(registry)
     made.load_all_available_dialects()
     for dialect in (stablehlo, chlo, sdy):

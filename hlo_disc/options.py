@@ -37,6 +37,8 @@ class Options:
         excess_precision: let kernels compute on f16 and bf16 in f32, and round where a value is stored, converted or
             seen as bits, not after every op. Faster, mostly closer to exact arithmetic, and not what was written: what
             ops follow each other in a kernel decides what is rounded.
+        defer_kernels: let a call of a function of `hlo_disc.jit` that has to compile do so with the kernels that it may
+            take alone, on CPUs. The others are compiled by a thread behind it, or by the call that needs them first.
         fallback: let `hlo_disc.jit` run through `jax.jit` what it cannot compile; an UnsupportedOpError otherwise.
 
     Raises:
@@ -51,6 +53,7 @@ class Options:
     cache: str = "auto"
     cache_bytes: int = 4 << 30
     excess_precision: bool = False
+    defer_kernels: bool = True
     fallback: bool = True
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import gc
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +28,10 @@ from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
 from hlo_disc.targets.target import is_linked
+from hlo_disc.unmade import Sizes, Unmade, deferred
 
 if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.module import LinkedFunctions
     from hlo_disc.stitch.fusion.scope import Plan
     from hlo_disc.stitch.hostflow.flow import HostCode
     from hlo_disc.stitch.hostflow.placement import Placement
@@ -43,6 +45,7 @@ class Request:
 
     source: a graph, or a function that returns one. open: contexts that the compilation leaves at its end. serial: its
     number in the process, for the names of its dumps. listing: texts of code generation's own steps, by file suffix.
+    sizes: those of all inputs, if it is for a call that takes some of the kernels at once, and others perhaps never.
     """
 
     source: Graph | Callable[[], Graph]
@@ -50,6 +53,7 @@ class Request:
     open: ExitStack = field(default_factory=ExitStack)
     serial: int = field(default_factory=itertools.count(1).__next__)
     listing: dict[str, str] = field(default_factory=dict)
+    sizes: Sizes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +100,15 @@ class Placed(Formed):
 class Built(Placed):
     """Kernels that were handed to the target.
 
-    kernels: as text, if that is dumped. decisive: sizes for which kernels need wider indices; wide: the kernels with
-    wide indices, as bytecode.
+    kernels: as text, if that is dumped. deferred: those that are left out, by name. functions: the device functions
+    that were built, if they are linked. decisive: sizes for which kernels need wider indices; wide: those with wide
+    indices, as bytecode.
     """
 
     compilation: Compilation
     kernels: tuple[str, ...]
+    deferred: Sequence[str]
+    functions: LinkedFunctions | None
     decisive: tuple[Dim, ...]
     wide: tuple[bytes, ...]
 
@@ -206,11 +213,23 @@ def _linked(c: Placed, generator: LinkedGenerator, compilation: LinkedCompilatio
     from hlo_disc.cache.reuse import Kernels
 
     dumped = bool(c.options.dump)  # then all are built, to be read
+    defers = c.sizes is not None and c.options.defer_kernels and not dumped
+    left = deferred(c.graph, c.plan, c.scheduled, c.placement, c.sizes) if defers and c.sizes is not None else ()
     added = Kernels(c.scheduled, generator, compilation, None if dumped else store, c.options.excess_precision)
     for name in c.scheduled.kernels:
-        added.add(name)
+        if not added.find(name) and name not in left:
+            added.build(name)
     texts = tuple(map(str, added.modules)) if dumped else ()
-    return Built(**vars(c), compilation=compilation, kernels=texts, decisive=(), wide=())
+    later = tuple(name for name in left if name not in added.found)
+    return Built(
+        **vars(c),
+        compilation=compilation,
+        kernels=texts,
+        deferred=later,
+        functions=added.functions,
+        decisive=(),
+        wide=(),
+    )
 
 
 def _batches(c: Placed, compilation: Compilation) -> Built:
@@ -234,13 +253,23 @@ def _batches(c: Placed, compilation: Compilation) -> Built:
         compilation.add(module)
     needed = sizes if narrowed and sizes else ()
     kept = tuple(wide) if needed else ()
-    return Built(**vars(c), compilation=compilation, kernels=tuple(texts), decisive=needed, wide=kept)
+    return Built(
+        **vars(c),
+        compilation=compilation,
+        kernels=tuple(texts),
+        deferred=(),
+        functions=None,
+        decisive=needed,
+        wide=kept,
+    )
 
 
 def _host_flow(c: Built) -> Flowing:
     from hlo_disc.stitch.hostflow.flow import build
 
-    return Flowing(**vars(c), code=build(c.graph, c.plan, c.scheduled, c.placement, c.generator.device, c.decisive))
+    device = c.generator.device
+    code = build(c.graph, c.plan, c.scheduled, c.placement, device, c.decisive, c.deferred)
+    return Flowing(**vars(c), code=code)
 
 
 def _codegen(c: Flowing) -> Compiled:
@@ -313,23 +342,40 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
 
     Raises what the stages raise.
     """
+    return compile_for_call(source, options, None)[0]
+
+
+def compile_for_call(
+    source: Graph | Callable[[], Graph], options: Options, sizes: Sizes | None
+) -> tuple[Program, Unmade | None]:
+    """Compile as `compile` does, for a call with these sizes of all inputs, and without kernels that it does not take.
+
+    Returns the program and, if it lacks kernels, what makes them.
+    """
     times: dict[str, float] = {}
     with OwnFloats(), _no_garbage_collection(), ExitStack() as stack, progress.bar([s.name for s in STAGES]) as begin:
         begin(STAGES[0].name)
-        read = _run(STAGES[0], Request(source=source, options=options, open=stack), times)
+        read = _run(STAGES[0], Request(source=source, options=options, open=stack, sizes=sizes), times)
         start = time.perf_counter()
         name = programs.name(read.graph, options)
         found = programs.find(options, name, read.graph)
         times["cache"] = (time.perf_counter() - start) * 1e3
         if found:
-            return found._replace(compile_ms=times)
+            return found._replace(compile_ms=times), None
         state = read
         for stage in STAGES[1:]:
             begin(stage.name)
             state = _run(stage, state, times)
-    program = _program(state, times)
-    programs.store(options, name, program, read.graph)
-    return program
+    program, graph = _program(state, times), read.graph
+
+    def keep(whole: bytes) -> None:
+        programs.store(options, name, program._replace(object=whole), graph)
+
+    if not state.deferred:
+        keep(program.object)
+        return program, None
+    known = {x.name: getattr(state, x.name) for x in dataclasses.fields(Unmade) if hasattr(state, x.name)}
+    return program, Unmade(state.deferred, program.object, keep, **known)
 
 
 def _run(stage: Stage, state: Request, times: dict[str, float]) -> Any:

@@ -105,19 +105,25 @@ class Stores:
             self.own.keep(key, code)
 
 
-@contextmanager
-def opened(options: Options) -> Iterator[Stores | None]:
+def found(options: Options) -> Stores | None:
     """The stores of a compilation; None where there is none that can be used. What is dumped is always compiled."""
-    place, store = options.cache_directory, None
+    place, own = options.cache_directory, None
     try:
         if place is not None and made(place):
-            store = KernelStore(place, options.cache_bytes)
+            own = KernelStore(place, options.cache_bytes)
     except OSError as error:
         tell("nothing can be kept in it", error)
     common = None if options.dump else archive.opened(archive.PLACE)
-    yield Stores(common, store) if common or store else None
-    if store:
-        store.close()
+    return Stores(common, own) if common or own else None
+
+
+@contextmanager
+def opened(options: Options) -> Iterator[Stores | None]:
+    """The stores of a compilation. Behind it, what is too much in the directory goes."""
+    store = found(options)
+    yield store
+    if store and store.own:
+        store.own.close()
 
 
 def _check(name: str, code: bytes) -> bytes:

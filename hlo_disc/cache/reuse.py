@@ -7,6 +7,7 @@ be built to be found. Under a digest of a device function's content it has the f
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hlo_disc.stitch import origin
@@ -24,7 +25,9 @@ _END = b"\n"
 class Kernels:
     """Adds the kernels of a program to a compilation.
 
-    store: None builds all kernels. excess_precision: see `Options`. modules: those that were built, in order.
+    store: None builds all kernels. excess_precision: see `Options`. functions: the device functions that were built.
+    linked: the names of those that the program has. modules: those that were built, in order. found: the names of
+    kernels that the store had.
     """
 
     def __init__(
@@ -34,25 +37,33 @@ class Kernels:
         compilation: LinkedCompilation,
         store: Store | None,
         excess_precision: bool,
+        functions: LinkedFunctions | None = None,
+        linked: Iterable[str] = (),
     ) -> None:
         self.modules: list[ir.Module] = []
+        self.found: set[str] = set()
+        self.functions = functions or LinkedFunctions(scheduled.facts)
         self._scheduled, self._compilation, self._store = scheduled, compilation, store
         self._excess_precision = excess_precision
+        self._keys: dict[str, bytes] = {}
         self._machine = hashlib.sha256(generator.digest + repr(generator.device).encode()).digest()
-        self._functions = LinkedFunctions(scheduled.facts)
-        self._there: set[str] = set()  # device functions, by their names
+        self._there = set(linked)  # device functions, by their names
 
-    def add(self, name: str) -> None:
-        """Add a kernel with all that it calls."""
+    def find(self, name: str) -> bool:
+        """Add a kernel with all that it calls, if the store has it."""
+        known, key = self._scheduled.origins[name], self._key(name)
+        if self._store and key and self._taken(key, self._store.find(key), known, self._prefix(name)):
+            self.found.add(name)
+        return name in self.found
+
+    def build(self, name: str) -> None:
+        """Add a kernel with all that it calls, and keep it."""
         item, known = self._scheduled.kernels[name], self._scheduled.origins[name]
-        prefix, key = name.removesuffix(item.name), self._key(known)
-        if self._store and key and self._taken(key, self._store.find(key), known, prefix):
-            return
-        built = build_linked_kernel(item, self._functions, self._excess_precision)
+        built = build_linked_kernel(item, self.functions, self._excess_precision)
         if built.types:  # some forms are host code alone
             kept = origin.Kept(self._with_functions(built), built.types)
             record = origin.written(kept, built.answers, known.symbols) + _END
-            self._compilation.add(built.module, prefix, key, record)
+            self._compilation.add(built.module, self._prefix(name), self._key(name), record)
             self.modules.append(built.module)
 
     def _taken(self, key: bytes, found: bytes | None, known: origin.Origin, prefix: str) -> bool:
@@ -85,10 +96,17 @@ class Kernels:
                 self.modules.append(linked.module)
         return {name: key.hex() for name, key in keys.items()}
 
-    def _key(self, known: origin.Origin) -> bytes:
+    def _prefix(self, name: str) -> str:
+        """The part of a kernel's name that the program gives it."""
+        return name.removesuffix(self._scheduled.kernels[name].name)
+
+    def _key(self, name: str) -> bytes:
         """The key of a kernel's entry, empty for none."""
-        identity = known.identity() if self._store else None
-        return self._digest(b"%d%b" % (self._excess_precision, identity.encode())) if identity else b""
+        if self._store and name not in self._keys:
+            identity = self._scheduled.origins[name].identity()
+            text = b"%d%b" % (self._excess_precision, identity.encode()) if identity else b""
+            self._keys[name] = self._digest(text) if text else b""
+        return self._keys.get(name, b"")
 
     def _digest(self, content: bytes) -> bytes:
         return hashlib.sha256(self._machine + content).digest()

@@ -7,8 +7,9 @@ import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from hlo_disc.compiled.deferred import Tally
 from hlo_disc.display.notebook import counted
 from hlo_disc.errors import FallbackWarning
 
@@ -63,6 +64,9 @@ class Stats:
         fallbacks: calls that ran through `jax.jit`, by reason.
         calls_in_jit: those that compiled functions of `jax.jit` have made of its programs.
         backward_calls: those of programs that make derivatives later, from everywhere.
+        deferred_kernels: those that calls were compiled without, and that are still to be made.
+        later_kernels: those that were made since, by calls that needed them or by the thread that makes them.
+        later_seconds: how long these took.
     """
 
     calls: int
@@ -70,6 +74,9 @@ class Stats:
     fallbacks: tuple[Fallback, ...] = ()
     calls_in_jit: int = 0
     backward_calls: int = 0
+    deferred_kernels: int = 0
+    later_kernels: int = 0
+    later_seconds: float = 0.0
 
     @property
     def compilations(self) -> int:
@@ -131,12 +138,15 @@ class Log:
     """The log of a jitted function's compilations and fallbacks. It is only added to, each time by one step."""
 
     def __init__(self) -> None:
-        self._compiled: list[tuple[Compilation, Any]] = []
+        self._compiled: list[tuple[Compilation, Calls]] = []
+        self._tallies: list[Tally] = []
         self._fallbacks: list[FallbackCount] = []
 
-    def add(self, compilation: Compilation, count: Calls) -> None:
-        """count: of the calls that the program serves, as its `value` and `in_jit`."""
+    def add(self, compilation: Compilation, count: Calls, tally: Tally | None = None) -> None:
+        """count: of the calls that the program serves, as its `value` and `in_jit`. tally: of its deferred kernels."""
         self._compiled.append((compilation, count))
+        if tally:
+            self._tallies.append(tally)
 
     def fall_back(self, made: FallbackCount, text: str) -> None:
         """Calls run through `jax.jit` from now on. text: a warning, of each reason once; "" for none."""
@@ -156,4 +166,7 @@ class Log:
         calls = sum(count.value for count in forward) + sum(f.calls for f in fallbacks)
         in_jit = sum(count.in_jit for count in forward)
         later = sum(count.value + count.in_jit for count in backward)
-        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks, in_jit, later)
+        records, tallies = tuple(compilation for compilation, _ in compiled), list(self._tallies)
+        waiting, seconds = sum(tally.waiting for tally in tallies), sum(tally.seconds for tally in tallies)
+        made = sum(tally.total for tally in tallies) - waiting
+        return Stats(calls, records, fallbacks, in_jit, later, waiting, made, seconds)

@@ -72,13 +72,14 @@ class Served(NamedTuple):
         infos: what the leaves of the call are.
         """
         entry = flat.entry(infos)
-        program = flat.program(entry, infos)
+        program = flat.program(entry, infos, for_call=True)
         conversions = [taken(x, info) for x, info in zip(call.leaves, infos, strict=True)]
         # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
         wrap = all(map(is_number, call.leaves[: len(call.kinds)]))
         path = Path.of(program, conversions, wrap)
         inputs = zip(call.leaves, infos, conversions, strict=True)
         result = path.call([x if c else as_array(x, i) for x, i, c in inputs])
+        program.executable.make_deferred()
         others = [p for p in reversed(entry.programs) if p is not program][: _TRIED - 1]
         return Served(program, path, conversions, wrap, others, result)
 

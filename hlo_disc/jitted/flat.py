@@ -254,8 +254,10 @@ class FlatFunction:
                 entry = self.entries.setdefault(key, Entry(self.names, dims, first, history))
         return entry
 
-    def program(self, entry: Entry, leaves: list[Leaf]) -> Compiled:
+    def program(self, entry: Entry, leaves: list[Leaf], for_call: bool = False) -> Compiled:
         """The program that serves arrays like these, compiled where there is none.
+
+        for_call: whether it is about to be called with them, so that it may lack kernels for others (`defer_kernels`).
 
         Raises UnsupportedOpError, again for each call like this one; ShapeError for what the user's dims refuse; and
         what the function raises.
@@ -271,7 +273,7 @@ class FlatFunction:
                     raise UnsupportedOpError(entry.unsupported)
                 try:
                     with OwnFloats():  # programs are compared by what rewriting makes of them, too
-                        found = self._compile(entry, leaves, sizes)
+                        found = self._compile(entry, leaves, sizes, for_call)
                 except UnsupportedOpError as error:
                     entry.unsupported = str(error)
                     raise
@@ -301,7 +303,7 @@ class FlatFunction:
             # Nobody asked for these dims: what has no program for them is left to JAX.
             raise UnsupportedOpError(str(error)) from error
 
-    def _compile(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Compiled:
+    def _compile(self, entry: Entry, leaves: list[Leaf], sizes: Sizes, for_call: bool) -> Compiled:
         start = time.perf_counter()
         traced: list[Traced] = []  # for this call, and for more
 
@@ -326,7 +328,7 @@ class FlatFunction:
                 if self._agrees(leaves, known.traced, breaks, special()) and known.executable.native.accept(breaks):
                     return known
         why = entry.why(sizes)
-        executable, later = self._build(source)
+        executable, later = self._build(source, sizes if for_call else None)
         program = traced[-1]
         shown = tuple(show(n, i, d) for n, i, d in zip(self.names, leaves, program.dims, strict=True))
         backward = later and Backward(lambda: self._build_backward(later, why, shown), later.needed, later.seeds)
@@ -353,8 +355,8 @@ class FlatFunction:
     def _compiled(self, executable: Executable, record: Compilation) -> None:
         from hlo_disc.jitted import settings
 
-        record = record._replace(stages_ms=executable.program.compile_ms)
-        self.log.add(record, executable.native.count)
+        record = record._replace(stages_ms=executable.linked.compile_ms)
+        self.log.add(record, executable.native.count, executable.tally)
         shown = (f"{self.name}, backward" if record.backward else self.name), record.seconds, record.reason
         logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", *shown)
 
@@ -368,15 +370,15 @@ class FlatFunction:
         for derived in list(self._derived.values()):
             yield from derived.executables()
 
-    def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Parts | None]:
+    def _build(self, source: Callable[[], Graph], sizes: Sizes | None) -> tuple[Executable, Parts | None]:
         if not self.differentiates:
-            return build(source, self.options), None
+            return build(source, self.options, sizes), None
         from hlo_disc.dynamic_hlo.passes.partition import partition
         from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
         graph = simplify(source())
         parts = partition(graph, len(graph.outputs) - self.differentiates)
-        return build(parts.forward, self.options), parts
+        return build(parts.forward, self.options, sizes), parts
 
     def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
         """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and

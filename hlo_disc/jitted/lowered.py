@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hlo_disc import pipeline
 from hlo_disc.display.notebook import html_table, signature_text
@@ -47,6 +47,9 @@ class Lowered:
         return build(self.graph, self._options)
 
 
-def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
-    """Compile a graph, or what makes one."""
-    return Executable(pipeline.compile(source, options), options)
+def build(
+    source: Graph | Callable[[], Graph], options: Options, sizes: Sequence[Sequence[int]] | None = None
+) -> Executable:
+    """Compile a graph, or what makes one. sizes: those of the inputs in a call that may take some of its kernels."""
+    program, unmade = pipeline.compile_for_call(source, options, sizes)
+    return Executable(program, options, unmade)

@@ -83,12 +83,12 @@ class Compiled(NamedTuple):
 
     def outputs(self, sizes: Sizes) -> list[tuple[str, list[int]]]:
         """The dtypes and shapes of the outputs at these sizes. Raises ShapeError where they break a guard."""
-        names = [row.dtype for row in self.executable.program.inputs]
+        names = [row.dtype for row in self.executable.linked.inputs]
         return self.executable.native.infer(list(zip(names, self._data(sizes), strict=True)))[0]
 
     def _data(self, sizes: Sizes) -> list[list[int]]:
         """The sizes of the inputs, which for a random key are those of its data."""
-        rows = self.executable.program.inputs
+        rows = self.executable.linked.inputs
         return [[*shape, *map(int, row.shape[len(shape) :])] for shape, row in zip(sizes, rows, strict=True)]
 
 

@@ -46,7 +46,7 @@ def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tupl
     """How calls from Python run a program. weak: which of its results have a weak type."""
     from hlo_disc.ral.contexts.jax import array_type, is_narrow
 
-    program, native = executable.program, executable.native
+    program, native = executable.linked, executable.native
     types = {x.dtype for x in program.inputs} | {x.dtype for x in program.outputs}
     many = max(_RESULTS, len(program.inputs) / _ARGUMENTS) <= len(program.outputs)
     # What a library call or a GPU says of a mistake would come later, and as another exception.
@@ -74,7 +74,7 @@ def _compiled(
 
 def _is_small_and_sure(executable: Executable, arrays: Sequence[jax.Array]) -> bool:
     """Whether a call with these sizes needs little memory, and cannot fail."""
-    program, native = executable.program, executable.native
+    program, native = executable.linked, executable.native
     results, temporary = native.infer([(row.dtype, x.shape) for row, x in zip(program.inputs, arrays, strict=True)])
     size = sum(dtype_named(name).itemsize * math.prod(shape) for name, shape in results)
     packed = native.packed_bytes() - sum(pack.size for pack in program.packs if pack.kind == "constant")

@@ -120,6 +120,7 @@ class Executable:
     driver: of the GPU, () for the CPU; recordable: main only launches kernels; multiplies: it asks
     for products of the GPU's library;
     wide_modules: makes what the driver loads where indices need 64 bits, and gives its address.
+    make_kernel: gives the address of a kernel's function that the code defers, by its name.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Executable:
         recordable: bool = False,
         multiplies: bool = False,
         wide_modules: Callable[[], int] | None = None,
+        make_kernel: Callable[[str], int] | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
     def record(self, arguments: tuple[Any, ...]) -> Recorded: ...

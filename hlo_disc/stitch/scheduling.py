@@ -5,7 +5,7 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -173,6 +173,23 @@ def build_linked_kernel(item: Variant | Packing, functions: LinkedFunctions, exc
         finally:
             module = builder.close()
     return LinkedKernel(module, builder.calls, builder.kernel_types(), answers)
+
+
+def taken(scheduled: Scheduled, values: Mapping[str, int], kept: Callable[[Packing], bool]) -> set[str]:
+    """The kernels that a call may take whose symbols have these values, and for which these packed forms are kept.
+
+    The values of some symbols, which follow from data, may be missing.
+    """
+    found: set[str] = set()
+    for step in scheduled.steps.values():
+        for choice, kernel in zip(step.choices, step.kernels, strict=True):
+            answers = [condition.at(values) for condition in choice.when]
+            if False in answers or (choice.packing and not kept(choice.packing)):
+                continue
+            found.add(kernel)
+            if None not in answers and not choice.may_decline:
+                break
+    return found
 
 
 def narrow(kernels: ir.Module, limit: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -91,6 +91,16 @@ class Condition(NamedTuple):
         if self.relation == "multiple of":
             return facts.divisible(self.size, self.bound)
         return facts.holds(self.size, self.relation, Dim.const(self.bound))
+
+    def at(self, values: Mapping[str, int]) -> bool | None:
+        """Return whether it holds at values of symbols; None where some are missing."""
+        try:
+            size = self.size.evaluate(values)
+        except (KeyError, ZeroDivisionError):
+            return None
+        if self.relation == "multiple of":
+            return size % self.bound == 0
+        return size <= self.bound if self.relation == "<=" else size >= self.bound
 
     def build(self, b: Builder, sizes: Sizes) -> Val:
         """The condition in host code."""

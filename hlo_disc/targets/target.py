@@ -48,6 +48,12 @@ class LinkedCompilation(Compilation, Protocol):
         """Code that the store has under a key. types: of the kernels, by their names in it."""
         ...
 
+    def reuse(self, objects: Sequence[bytes]) -> None:
+        """Kernels that earlier compilations of the program have made. The caller has checked that host functions launch
+        them with their arguments, and leaves none of them out.
+        """
+        ...
+
 
 class Store(Protocol):
     """Code of kernels that is kept for other programs. Threads may use it."""

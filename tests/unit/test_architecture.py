@@ -39,6 +39,7 @@ SURFACE = {
     "tensorflow",
     "torch",
     "tracing",
+    "unmade",
 }
 ALLOWED = {
     "errors": set(),
@@ -63,6 +64,7 @@ ORDER = [
     "cache",
     "tracing",
     "executable",
+    "unmade",
     "pipeline",
     "tensorflow",
     "sources",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -14,21 +15,33 @@ Question = tuple[str, tuple[object, ...]]
 Answers = dict[Question, object]
 
 
+class _Noted(threading.local):
+    """What the thread notes now."""
+
+    def __init__(self) -> None:
+        self.answers: Answers = {}
+
+
 class AskedFacts(ShapeFacts):
-    """The facts of a graph, for those who only ask. Facts cannot be added."""
+    """The facts of a graph, for those who only ask. Facts cannot be added. Each thread notes what it asks itself."""
 
     def __init__(self, facts: ShapeFacts) -> None:
         self._facts = facts
-        self._answers: Answers = {}
+        self._noted = _Noted()
+
+    @property
+    def _answers(self) -> Answers:
+        return self._noted.answers
 
     @contextmanager
     def noting(self) -> Iterator[Answers]:
         """Note what is asked inside, and not what is asked in a context of this kind inside it."""
-        outer, self._answers = self._answers, {}
+        outer = self._noted.answers
+        inner = self._noted.answers = {}
         try:
-            yield self._answers
+            yield inner
         finally:
-            self._answers = outer
+            self._noted.answers = outer
 
     def note(self, answers: Answers) -> None:
         """Note what was asked elsewhere."""

@@ -94,8 +94,14 @@ bool call(PyObject* function, const XLA_FFI_CallFrame& frame) {
   return true;
 }
 
-// The current Python exception, which is cleared, as an error with its text.
-XLA_FFI_Error* taken_exception() {
+XLA_FFI_Error* failed() {
+  Error error = taken_exception();
+  return new XLA_FFI_Error{XLA_FFI_Error_Code_INTERNAL, error.what(), error.cause};
+}
+
+}  // namespace
+
+Error taken_exception() {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
@@ -107,16 +113,14 @@ XLA_FFI_Error* taken_exception() {
   std::string message = utf8 ? utf8 : "?";
   PyErr_Clear();
   std::shared_ptr<void> cause(value, [](void* object) { drop(static_cast<PyObject*>(object)); });
-  return new XLA_FFI_Error{XLA_FFI_Error_Code_INTERNAL, message, cause};
+  return Error(Error::kCall, message, XLA_FFI_Error_Code_INTERNAL, cause);
 }
-
-}  // namespace
 
 XLA_FFI_Error* callback_handler(XLA_FFI_CallFrame* frame) {
   if (tells_version(frame)) return nullptr;
   const auto* address = static_cast<const XLA_FFI_Scalar*>(frame->attrs.attrs[0]);  // its only attribute
   auto* function = reinterpret_cast<PyObject*>(*static_cast<const uintptr_t*>(address->value));
-  return with_interpreter([&] { return call(function, *frame) ? nullptr : taken_exception(); });
+  return with_interpreter([&] { return call(function, *frame) ? nullptr : failed(); });
 }
 
 }  // namespace ral

@@ -15,6 +15,7 @@
 #include "contexts/ffi.h"
 #include "contexts/tensorflow.h"
 #include "cpu.h"
+#include "deferred.h"
 #include "digest.h"
 #include "executable.h"
 #include "gpu/gpu.h"
@@ -142,7 +143,7 @@ const ral_module* made_modules(PyObject* function) {
 
 void construct(Executable* self, nb::handle rows, const nb::callable& address, const std::vector<nb::object>& calls,
                int threads, int64_t packed_bytes, nb::object keep_alive, const std::vector<std::string>& driver,
-               bool recordable, bool multiplies, const nb::object& wide_modules) {
+               bool recordable, bool multiplies, const nb::object& wide_modules, const nb::object& make_kernel) {
   auto function = [&address](const char* name) { return nb::cast<uintptr_t>(address(name)); };
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(function("plan"));
@@ -161,9 +162,10 @@ void construct(Executable* self, nb::handle rows, const nb::callable& address, c
   program.recordable = recordable;
   program.multiplies = multiplies;
   program.wide_modules = [function = wide_modules.ptr()] { return made_modules(function); };
+  program.make_kernel = [function = make_kernel.ptr()](const char* name) { return ral::made_kernel(function, name); };
   program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
-  std::vector<nb::object> kept{keep_alive, wide_modules};
+  std::vector<nb::object> kept{keep_alive, wide_modules, make_kernel};
   for (nb::handle constant : rows.attr("constants")) {
     const void* data = nullptr;
     kept.push_back(nb::steal(ral::constant_array(constant.ptr(), &data)));
@@ -468,7 +470,7 @@ NB_MODULE(_ral, m) {
       .def("__init__", construct, nb::arg("program"), nb::arg("address"), nb::kw_only(), nb::arg("calls"),
            nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("driver") = std::vector<std::string>(), nb::arg("recordable") = false, nb::arg("multiplies") = false,
-           nb::arg("wide_modules") = nb::none())
+           nb::arg("wide_modules") = nb::none(), nb::arg("make_kernel") = nb::none())
       .def("record", record, nb::arg("arguments"),
            "What a call did, and when. Code that is linked with `recorded_symbols` has launches.")
       .def("plan", &Executable::plan, nb::arg("dims"),

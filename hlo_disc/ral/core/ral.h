@@ -89,6 +89,17 @@ struct ral_call {
  * thread that has not begun. `fn` must not call ral_parallel_for. */
 void ral_parallel_for(ral_call* call, ral_block_fn fn, const void* args, int64_t n);
 
+/* A kernel whose code is made when it is first launched. Generated code defines it, with a null `loaded`: the runtime
+ * keeps there what it got for the name. Only code that its process has compiled has such kernels. */
+typedef struct ral_deferred {
+  ral_block_fn loaded;
+  const char* name;
+} ral_deferred;
+
+/* The same as ral_parallel_for for such a kernel. Returns 0 or, with the reason kept in the call, RAL_FAILED where the
+ * kernel cannot be made: nothing was run then, and the kernel is asked for again the next time. */
+int32_t ral_launch_deferred(ral_call* call, ral_deferred* kernel, const void* args, int64_t n);
+
 /* Calls function `index` of the executable's library calls, a custom call's handler, on the caller's thread. `record`
  * holds the addresses of the operands and of the results, then the sizes of all of them in the same order, as the
  * function is to see them. Returns 0 when it succeeded. Anything else is a status that `main` returns at once: the

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from hlo_disc import mlir
 from hlo_disc.device import Team
 from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
 from hlo_disc.errors import CompileError
-from hlo_disc.kernel_ops import CALLS_ONLY, KERNELS, LINKED, OFTEN, REGISTERS
+from hlo_disc.kernel_ops import CALLS_ONLY, DEFERRED, KERNELS, LINKED, OFTEN, REGISTERS
 from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.threads import ThreadLanes
@@ -53,11 +53,15 @@ class ModuleBuilder:
     library: the calls of library functions and their numbers. largest_index: of the constants, without signs.
     excess_precision: see `Options`. program: where device functions are that have modules of their own; None where a
     module has all that it calls. calls: those that the module calls, and those that they call, each behind its own.
+    deferred: what the names of kernels begin with whose code is made later.
     """
 
-    def __init__(self, excess_precision: bool = False, program: LinkedFunctions | None = None) -> None:
+    def __init__(
+        self, excess_precision: bool = False, program: LinkedFunctions | None = None, deferred: Iterable[str] = ()
+    ) -> None:
         self.excess_precision = excess_precision
         self.calls: dict[str, Linked] = {}
+        self._deferred = tuple(deferred)
         self._program = program
         self._context = mlir.context()
         self._context.__enter__()
@@ -184,7 +188,9 @@ class ModuleBuilder:
         types = tuple(args)
         if name not in self._launched:
             self._launched[name] = types
-            self._device_function(name, args).attributes["gpu.kernel"] = ir.UnitAttr.get()
+            op = self._device_function(name, args)
+            op.attributes["gpu.kernel"] = ir.UnitAttr.get()
+            DEFERRED.set(op, name.startswith(self._deferred))
         elif self._launched[name] != types:
             raise CompileError(f"the kernel {name} is launched with {types}, and before with {self._launched[name]}")
 

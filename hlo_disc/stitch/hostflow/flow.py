@@ -7,7 +7,7 @@ This file builds them as MLIR functions of a fused graph. They are stateless and
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -62,11 +62,15 @@ def build(
     placement: Placement,
     device: Device,
     decisive: Sequence[Dim] = (),
+    deferred: Collection[str] = (),
 ) -> HostCode:
-    """Build the host functions; they launch kernels by name. decisive: see `index_width`."""
-    builder = ModuleBuilder()
+    """Build the host functions; they launch kernels by name.
+
+    decisive: see `index_width`. deferred: the kernels whose code is made later, so that their launches may fail.
+    """
+    builder = ModuleBuilder(deferred=deferred)
     try:
-        flow = Flow(builder.builder, graph, plan, scheduled, placement, device, decisive)
+        flow = Flow(builder.builder, graph, plan, scheduled, placement, device, decisive, deferred)
         flow.build_plan()
         flow.build_main()
         flow.build_packs()
@@ -101,9 +105,10 @@ class Flow:
         placement: Placement,
         device: Device,
         decisive: Sequence[Dim],
+        deferred: Collection[str],
     ):
         self.b, self.graph, self.plan, self.scheduled, self.placement = b, graph, plan, scheduled, placement
-        self.device, self.decisive = device, decisive
+        self.device, self.decisive, self.deferred = device, decisive, deferred
         self.steps, self.packs = tuple(scheduled.steps.values()), scheduled.packs
         self.symbols = tuple(sorted(graph.bindings))
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
@@ -375,7 +380,8 @@ class Flow:
             extra.append(slice(len(types), len(types) + len(own)))
             types += own
         arguments = [b.pointer, *types, *[b.index_type] * len(step.symbols)]
-        with b.module.private_function(name, arguments, step.group.schedule.may_fail, often) as (values, call):
+        may_fail = group.schedule.may_fail or any(kernel in self.deferred for kernel in step.kernels)
+        with b.module.private_function(name, arguments, may_fail, often) as (values, call):
             buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
             sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
 

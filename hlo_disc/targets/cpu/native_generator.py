@@ -24,7 +24,7 @@ from llvmlite.binding import TargetMachine, create_context
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
-from hlo_disc.targets.cpu.objects import Part, joined, picked
+from hlo_disc.targets.cpu.objects import Part, joined, kernels_of, picked
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, Store
 from hlo_disc.targets.translate.module import Unit, canonicalize, check_launched, section_name, translate
@@ -130,8 +130,8 @@ class _Module:
 class NativeCompilation:
     """Implements `hlo_disc.targets.target.LinkedCompilation`; host functions may be in modules of kernels, too.
 
-    modules: all so far. found: code from the store. types: of kernels among it. waiting: modules of the next batch.
-    batches: those that the workers have, in the order of their results.
+    modules: all so far. reused: code that the program has. found: code from the store. types: of kernels among it.
+    waiting: modules of the next batch. batches: those that the workers have, in the order of their results.
     """
 
     generator: NativeGenerator
@@ -139,6 +139,7 @@ class NativeCompilation:
     workers: Workers[_Code]
     store: Store | None
     modules: list[_Module] = field(default_factory=list)
+    reused: list[Part] = field(default_factory=list)
     found: list[Part] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
     waiting: list[_Module] = field(default_factory=list)
@@ -158,12 +159,18 @@ class NativeCompilation:
         self.found.append(Part(code, {unit.symbols: unit.linked}))
         self.types.update({prefix + name: type_ for name, type_ in types.items()})
 
+    def reuse(self, objects: Sequence[bytes]) -> None:
+        """Code that the program has already."""
+        self.reused.extend(map(Part, kernels_of(objects)))
+
     def finish(self, *host: ir.Module) -> bytes:
         """A position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
-        check_launched([*(x.module for x in self.modules), *host], [x.unit.prefix for x in self.modules], self.types)
+        if not self.reused:
+            prefixes = [x.unit.prefix for x in self.modules]
+            check_launched([*(x.module for x in self.modules), *host], prefixes, self.types)
         if self.batches and self.waiting:
             self._begin()
         last = list(self.waiting)  # a program of few kernels is one module of LLVM's: it has nothing to divide
@@ -177,7 +184,7 @@ class NativeCompilation:
             Part(code.object, {before: after for x in batch for before, after in x.renamed.items()})
             for batch, code in zip([*self.batches, last], codes, strict=True)
         ]
-        return joined([*self.found, *parts])
+        return joined([*self.reused, *self.found, *parts])
 
     def _begin(self) -> None:
         """Let threads make the code of what waits."""

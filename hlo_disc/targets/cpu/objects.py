@@ -7,7 +7,7 @@ and a program of many.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ _RELOCATION = np.dtype([("at", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("add
 _NONE, _SYMBOLS, _STRINGS, _RELOCATIONS, _NO_BITS = 0, 2, 3, 4, 8
 # The flag of sections that are loaded.
 _ALLOCATED = 2
+# What names of sections of kernels, and of functions for them, begin with. Host functions are in the section before it.
+_KERNELS = b".text."
 # Numbers of sections from here on say something else of a symbol.
 _NO_SECTION = 0xFF00
 
@@ -75,22 +77,43 @@ def picked(object_: bytes, names: Sequence[str]) -> dict[str, bytes]:
     """
     whole = _sections(object_)
     by_name = {whole.name(int(s["name"])).decode(): k for k, s in enumerate(whole.sections)}
-    of_section = {int(s["info"]): k for k, s in enumerate(whole.sections) if s["type"] == _RELOCATIONS}
-    found = {}
-    for name in names:
-        keep, waiting = {0}, [by_name[name]]
-        while waiting:
-            section = waiting.pop()
-            if section in keep:
-                continue
-            keep.add(section)
-            if (table := of_section.get(section)) is not None:
-                keep.add(table)
-                symbols = whole.relocations(table)["symbol"]
-                targets = whole.symbols["section"][symbols[symbols < whole.own]]
-                waiting += [k for k in set(targets.tolist()) if 0 < k < _NO_SECTION]
-        found[name] = _written([_only(whole, sorted(keep))])
+    return {name: _written([_with_needed(whole, [by_name[name]])]) for name in names}
+
+
+def kernels_of(objects: Sequence[bytes]) -> list[bytes]:
+    """Return objects of what lies in sections of kernels, and all that it refers to.
+
+    A function that several of them export stays in the first one.
+    """
+    exported: set[bytes] = set()
+    found = []
+    for whole in map(_sections, objects):
+        sections = {k for k, s in enumerate(whole.sections) if whole.name(int(s["name"])).startswith(_KERNELS)}
+        for symbol in whole.symbols[whole.own :]:
+            if symbol["section"] in sections:
+                name = whole.name(int(symbol["name"]))
+                if name in exported:
+                    sections.remove(int(symbol["section"]))
+                exported.add(name)
+        found.append(_written([_with_needed(whole, sections)]))
     return found
+
+
+def _with_needed(whole: _Sections, sections: Iterable[int]) -> _Sections:
+    """An object of some sections and all that they refer to."""
+    of_section = {int(s["info"]): k for k, s in enumerate(whole.sections) if s["type"] == _RELOCATIONS}
+    keep, waiting = {0}, list(sections)
+    while waiting:
+        section = waiting.pop()
+        if section in keep:
+            continue
+        keep.add(section)
+        if (table := of_section.get(section)) is not None:
+            keep.add(table)
+            symbols = whole.relocations(table)["symbol"]
+            targets = whole.symbols["section"][symbols[symbols < whole.own]]
+            waiting += [k for k in set(targets.tolist()) if 0 < k < _NO_SECTION]
+    return _only(whole, sorted(keep))
 
 
 def _written(parts: Sequence[_Sections]) -> bytes:

@@ -110,12 +110,17 @@ def _call(body: FunctionBody, op: ir.Operation) -> None:
         return
     value = body.op(call)
     if CHECKED.of(op):
-        failed, fine = body.fresh("failed"), body.fresh("fine")
-        body.do(f"br i1 {body.op(f'icmp eq i32 {value}, 0')}, label %{fine}, label %{failed}")
-        body.begin(failed)
-        body.do(f"ret i32 {value}")
-        body.begin(fine)
+        return_failure(body, value)
     body[results[0]] = value
+
+
+def return_failure(body: FunctionBody, status: str) -> None:
+    """Return a status that is not 0 from the function."""
+    failed, fine = body.fresh("failed"), body.fresh("fine")
+    body.do(f"br i1 {body.op(f'icmp eq i32 {status}, 0')}, label %{fine}, label %{failed}")
+    body.begin(failed)
+    body.do(f"ret i32 {status}")
+    body.begin(fine)
 
 
 def _return(body: FunctionBody, op: ir.Operation) -> None:

@@ -27,8 +27,8 @@ Extensions = dict[type[Extension], Callable[["FunctionBody", ir.Operation, Any],
 class ModuleBody:
     """The state that the functions of one LLVM module share.
 
-    defined: functions that others may name. in_sections: whether functions have sections of their own; section:
-    the words that say it of the functions that are being defined.
+    defined: functions that others may name. deferred: kernels whose code is made later. in_sections: whether functions
+    have sections of their own; section: the words that say it of the functions that are being defined.
     """
 
     def __init__(self, machine: Machine, handlers: Mapping[str, Handler], narrow: int = 0, in_sections: bool = False):
@@ -41,6 +41,7 @@ class ModuleBody:
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.defined: set[str] = set()
+        self.deferred: set[str] = set()
         self.math: dict[str, tuple[str, Type]] = {}
         self.constants: dict[tuple[ir.Attribute, Type], str] = {}
         self.flags: dict[ir.Attribute, str] = {}

@@ -4,7 +4,8 @@ A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)`
 calls, `void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
 `gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`. Where a
 driver has the kernels (`threads.py`), it calls `ral_launch(call, @k, blocks, threads, bytes of fast memory, record, its
-bytes)`, where @k is the ral_kernel that says what the driver loads.
+bytes)`, where @k is the ral_kernel that says what the driver loads. A kernel whose code is made later is launched by
+`ral_launch_deferred(call, @k__blocks.deferred, record, blocks)`, whose status the function returns where it failed.
 
 Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr
 arena, ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
@@ -17,10 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hlo_disc.abi import LAUNCH, MODULES, PARALLEL_FOR
+from hlo_disc.abi import LAUNCH, LAUNCH_DEFERRED, MODULES, PARALLEL_FOR
 from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, KernelName
 from hlo_disc.mlir import ir
-from hlo_disc.targets.translate.control import result_text
+from hlo_disc.targets.translate.control import result_text, return_failure
 from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.types import PTR, Type, Untranslatable
 
@@ -207,10 +208,21 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
         body.call("void", LAUNCH, [*passed, ("ptr", record), ("i64", size)])
         return
     function = blocks_name(target)
+    if target in body.module.deferred:
+        _launch_deferred(body, function, record, blocks)
+        return
     if function not in body.module.defined:
         body.module.declare(function, "hidden void", ["ptr", "i64", "i64", "ptr"])
     passed = [("ptr", body.runtime), ("ptr", f"@{function}"), ("ptr", record), ("i64", blocks)]
     body.call("void", PARALLEL_FOR, passed)
+
+
+def _launch_deferred(body: FunctionBody, function: str, record: str, blocks: str) -> None:
+    slot = f"{function}.deferred"
+    fields = f"{{ ptr null, ptr {_text(body.module, function)} }}"
+    body.module.declarations.setdefault(slot, f"@{slot} = internal global {{ ptr, ptr }} {fields}")
+    passed = [("ptr", body.runtime), ("ptr", f"@{slot}"), ("ptr", record), ("i64", blocks)]
+    return_failure(body, body.call("i32", LAUNCH_DEFERRED, passed))
 
 
 def _declare_kernel(module: ModuleBody, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
-from hlo_disc.kernel_ops import KERNELS, LINKED, NARROW, extension
+from hlo_disc.kernel_ops import DEFERRED, KERNELS, LINKED, NARROW, extension
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.math import vecmath
@@ -104,9 +104,11 @@ def translate(modules: Sequence[ir.Module], machine: Machine, units: Sequence[Un
 def _declared_kernels(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
     """The kernels that a `gpu.module` declares, by the name that a launch uses."""
     prefix = functions.name_of(op)
-    inner = (view.operation for view in op.regions[0].blocks[0].operations)
-    names = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
-    return {f"{prefix}::{x}": functions.symbol(x if out.machine.launches else f"{prefix}.{x}") for x in names}
+    inner = [view.operation for view in op.regions[0].blocks[0].operations if _is_declared_kernel(view.operation)]
+    names = map(functions.name_of, inner)
+    symbols = [functions.symbol(x if out.machine.launches else f"{prefix}.{x}") for x in names]
+    out.deferred |= {symbol for symbol, op in zip(symbols, inner, strict=True) if DEFERRED.of(op)}
+    return {f"{prefix}::{functions.name_of(op)}": symbol for symbol, op in zip(symbols, inner, strict=True)}
 
 
 def _gpu_module(out: ModuleBody, op: ir.Operation, unit: Unit | None) -> dict[str, str]:
@@ -162,7 +164,7 @@ def check_launched(
     ]
     own = {p + functions.name_of(op): str(op.attributes["function_type"]) for p, op in inner if op.name == "gpu.func"}
     types = {**others, **own}
-    for op in (op for _, op in inner if _is_declared_kernel(op)):
+    for op in (op for _, op in inner if _is_declared_kernel(op) and not DEFERRED.of(op)):
         name, declared = functions.name_of(op), str(op.attributes["function_type"])
         if name not in types:
             raise CompileError(f"the kernel @{name} is declared as {declared}, but no module has it")

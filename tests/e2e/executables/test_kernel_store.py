@@ -97,7 +97,7 @@ def found(monkeypatch) -> list[str]:
         if not taken(self, key, entry, known, prefix):
             return False
         (item,) = (x for name, x in self._scheduled.kernels.items() if self._scheduled.origins[name] is known)
-        made = reuse.build_linked_kernel(item, self._functions, self._excess_precision)
+        made = reuse.build_linked_kernel(item, self.functions, self._excess_precision)
         kept = origin.read(entry.partition(b"\n")[0], known.symbols, self._scheduled.facts)
         assert (kept.functions.keys(), kept.types) == (made.calls.keys(), made.types)  # names say what is in functions
         assert mlir.identity(made.module) == added[key]

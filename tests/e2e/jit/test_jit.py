@@ -62,11 +62,18 @@ class Backend:
         results = tuple(Result(x.dtype, x.weak_type) for x in jax.tree.leaves(out))
         return Traced(graph, jax.tree.structure(out), results, dims)
 
-    def build(self, source, options):
+    def build(self, source, options, sizes):
         graph = source() if callable(source) else source
         native = Native(lambda *leaves: self.run(graph, leaves))
         program = SimpleNamespace(compile_ms={"read": 1.0})
-        return SimpleNamespace(native=native, program=program, explain=lambda: f"program for {graph.dims}")
+        return SimpleNamespace(
+            native=native,
+            linked=program,
+            program=program,
+            tally=None,
+            make_deferred=lambda: None,
+            explain=lambda: f"program for {graph.dims}",
+        )
 
     @staticmethod
     def run(graph, leaves):

@@ -16,6 +16,7 @@ uintptr_t address(F* function) {
 std::unordered_map<std::string, uintptr_t> runtime_symbols() {
   return {
       {"ral_parallel_for", address(ral_parallel_for)},
+      {"ral_launch_deferred", address(ral_launch_deferred)},
       {"ral_allocate", address(ral_allocate)},
       {"ral_library_call", address(ral_library_call)},
       {"ral_launch", address(ral_launch)},

@@ -1,0 +1,232 @@
+"""Kernels of an executable that are made after it is linked: when a call first launches them, or before, by a thread.
+
+A call compiles only the kernels that it may take. Host code has a slot for each other one, which the runtime fills when
+the kernel is first launched (`ral_launch_deferred`). The thread that launches a kernel makes it, and waits for no other
+one. After the call a thread of the process makes the rest, one by one, at a low priority. When all kernels of a program
+are there, it makes the program as a whole, as it is saved.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+logger = logging.getLogger("hlo_disc")
+
+# How much less the thread is worth to the system than others: a tenth of the time where there is not enough for all.
+_NICE = 10
+
+
+class Unmade(Protocol):
+    """The kernels that a program lacks."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The kernels, by name. A function of a kernel has its name behind `prefix`, and more behind it."""
+        ...
+
+    @property
+    def prefix(self) -> str: ...
+
+    def make(self, name: str, known: Collection[str]) -> bytes:
+        """Object code of a kernel, which may call functions that are known, by symbol.
+
+        Raises CompileError, UnsupportedOpError.
+        """
+        ...
+
+    def whole(self, made: Sequence[bytes]) -> bytes:
+        """Object code of the program, of that of all these kernels, which is then kept for other processes."""
+        ...
+
+
+class Linked(Protocol):
+    """Object code in this process; it lives as long as this does."""
+
+    def address(self, name: str) -> int: ...
+
+    def functions(self) -> Mapping[str, int]:
+        """All functions, by name."""
+        ...
+
+
+class Tally:
+    """The number of kernels of a program that are made later, of those that are not made yet, and the seconds that the
+    others took.
+    """
+
+    def __init__(self, total: int):
+        self.total, self.waiting, self.seconds = total, total, 0.0
+        self.lock = threading.Lock()
+
+    def count(self, seconds: float) -> None:
+        """Count one more that was made."""
+        with self.lock:
+            self.waiting -= 1
+            self.seconds += seconds
+
+
+class Deferred:
+    """The deferred kernels of an executable, which holds it. Any thread may ask for any of them, at once.
+
+    first: the code that there is. link: puts object code into the process, with the addresses of what it may call.
+    """
+
+    def __init__(self, unmade: Unmade, first: Linked, link: Callable[[bytes, Mapping[str, int]], Linked]):
+        self._unmade: Unmade | None = unmade
+        self._link = link
+        self._first = first  # deferred kernels call its functions
+        self._functions = dict(first.functions())
+        self._names = {name.split("_")[0]: name for name in unmade.names}
+        self._prefix = unmade.prefix
+        self._objects: dict[str, bytes] = {}
+        self._linked: dict[str, Linked] = {}
+        self._whole: bytes | None = None
+        self._left = collections.deque(unmade.names)
+        self.tally = Tally(len(unmade.names))
+        self.renew_locks()
+        _alive.add(self)
+
+    def renew_locks(self) -> None:
+        """Forget who has a lock: in a child process those threads are not."""
+        self._locks: Mapping[str, threading.Lock] = {name: threading.Lock() for name in self._names.values()}
+        self._whole_lock = threading.Lock()
+        self.tally.lock = threading.Lock()
+
+    def __call__(self, function: str) -> int:
+        """The address of a function of a kernel, by its symbol. Raises what making the kernel raises."""
+        name = self._names[function.removeprefix(self._prefix).split("_")[0]]
+        return self._make(name).address(function)
+
+    def _make(self, name: str) -> Linked:
+        """Make a kernel, unless it is there. A thread that comes while another one makes it waits; after an error it
+        tries itself.
+        """
+        if name not in self._linked:
+            with self._locks[name]:
+                if name not in self._linked:
+                    start = time.perf_counter()
+                    assert self._unmade is not None
+                    functions = dict(self._functions)
+                    made = self._unmade.make(name, functions.keys())
+                    linked = self._link(made, functions)
+                    self._objects[name], self._linked[name] = made, linked
+                    self._functions |= linked.functions()
+                    self.tally.count(time.perf_counter() - start)
+        return self._linked[name]
+
+    def whole(self) -> bytes:
+        """Object code of the program with all its kernels. Raises what making them raises."""
+        with self._whole_lock:
+            if self._whole is None:
+                assert self._unmade is not None
+                for name in self._names.values():
+                    self._make(name)
+                self._whole = self._unmade.whole([self._objects[name] for name in self._names.values()])
+                self._unmade = None  # with the graph, and what it has of weights
+                self._objects.clear()
+        return self._whole
+
+    def advance(self) -> bool:
+        """Make one more kernel, or after the last one the program; returns whether there is more to do.
+
+        A kernel that cannot be made is left to the call that asks for it, which says why.
+        """
+        try:
+            if self._left:
+                self._make(self._left.popleft())
+                return True
+            if not self.tally.waiting:
+                self.whole()
+        except Exception:
+            logger.info("a deferred kernel could not be made", exc_info=True)
+            return bool(self._left)
+        return False
+
+
+class _Background:
+    """The thread of this process that makes what is deferred. It ends when nothing is left, and comes again.
+
+    A step makes one kernel, or one program of kernels that are there. The process's exit and its forks wait for the
+    step that is under way: LLVM must not lose its data while it compiles, and no child may find its locks taken.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: collections.deque[weakref.ref[Deferred]] = collections.deque()
+        self._ended = False
+        self._registered = False
+        self._renew()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._step = threading.RLock()  # a finaliser that runs in a step may fork
+        self._thread: threading.Thread | None = None
+
+    def add(self, deferred: Deferred) -> None:
+        """Kernels to make, if their executable lives until then."""
+        with self._lock:
+            if self._ended:
+                return
+            if not self._registered:
+                self._registered = True
+                atexit.register(self.end)
+                os.register_at_fork(
+                    before=lambda: self._step.acquire(),
+                    after_in_parent=lambda: self._step.release(),
+                    after_in_child=self._start_over,
+                )
+            self._waiting.append(weakref.ref(deferred))
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="hlo_disc-deferred", daemon=True)
+                with suppress(RuntimeError):  # the process may have no more: calls make what they need
+                    thread.start()
+                    self._thread = thread
+
+    def end(self) -> None:
+        """Wait for the step that is under way, which is the last one."""
+        self._ended = True
+        with self._step:
+            pass
+
+    def _start_over(self) -> None:
+        self._renew()
+        for deferred in list(_alive):
+            deferred.renew_locks()
+
+    def _run(self) -> None:
+        _lower_priority()
+        while True:
+            with self._lock:
+                if self._ended or not self._waiting:
+                    self._thread = None
+                    return
+                reference = self._waiting[0]
+            if not self._advance(reference):
+                with self._lock:
+                    self._waiting.popleft()
+
+    def _advance(self, reference: weakref.ref[Deferred]) -> bool:
+        """Make a step; the executable may go before and behind it."""
+        with self._step:
+            deferred = reference()
+            return deferred is not None and not self._ended and deferred.advance()
+
+
+def _lower_priority() -> None:
+    """Let the system prefer other threads, if it knows threads."""
+    with suppress(OSError, AttributeError):
+        least = 19
+        nice = min(os.getpriority(os.PRIO_PROCESS, 0) + _NICE, least)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+
+
+_alive: weakref.WeakSet[Deferred] = weakref.WeakSet()
+background = _Background()

@@ -1,0 +1,107 @@
+"""The kernels that a program is compiled without, because the call that it is for does not take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from hlo_disc.cache import kernels
+from hlo_disc.dynamic_hlo.ir.graph import Graph, raw_dim
+from hlo_disc.kernel_ops import KERNELS
+from hlo_disc.options import Options
+from hlo_disc.ral import OwnFloats
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.module import LinkedFunctions
+    from hlo_disc.stitch.fusion.scope import Plan
+    from hlo_disc.stitch.hostflow.placement import Placement
+    from hlo_disc.stitch.scheduling import Scheduled
+    from hlo_disc.stitch.variant import Packing
+    from hlo_disc.targets.target import LinkedGenerator
+
+# Of the inputs, in their order.
+Sizes = Sequence[Sequence[int]]
+# Host code of more arguments and results, or of more sizes, takes long, and would be made twice.
+_MOST_BUFFERS, _MOST_SYMBOLS = 400, 30
+
+
+@dataclass(frozen=True)
+class Unmade:
+    """Implements `hlo_disc.compiled.deferred.Unmade`.
+
+    names: the kernels. first: object code of all else. keep: keeps the whole program for other processes. functions:
+    device functions that were built. The rest is what the compiler knows of the program.
+    """
+
+    names: Sequence[str]
+    first: bytes
+    keep: Callable[[bytes], None]
+    options: Options
+    generator: LinkedGenerator
+    graph: Graph
+    plan: Plan
+    scheduled: Scheduled
+    placement: Placement
+    functions: LinkedFunctions
+    prefix: ClassVar[str] = f"{KERNELS}."
+
+    def make(self, name: str, known: Collection[str]) -> bytes:
+        """Object code of a kernel, and of the device functions that it calls and the program does not have.
+
+        Raises CompileError, UnsupportedOpError.
+        """
+        from hlo_disc.cache.reuse import Kernels
+        from hlo_disc.stitch.codegen.module import LinkedFunctions
+
+        linked = {symbol.removeprefix(self.prefix) for symbol in known}
+        own = {key: x for key, x in list(self.functions.known.items()) if x.name in linked}
+        functions = LinkedFunctions(self.functions.facts, own)
+        excess = self.options.excess_precision
+        store = kernels.found(self.options)  # what is too much in it goes when the program is kept
+        with OwnFloats(), self.generator.begin(None, 1, store) as compilation:
+            added = Kernels(self.scheduled, self.generator, compilation, store, excess, functions, linked)
+            if not added.find(name):
+                added.build(name)
+            self.functions.known.update(functions.known)
+            return compilation.finish()
+
+    def whole(self, made: Sequence[bytes]) -> bytes:
+        """Object code of the program, whose host functions then call all kernels by their names."""
+        from hlo_disc.stitch.hostflow.flow import build
+
+        with OwnFloats(), self.generator.begin(None, 1) as compilation:
+            compilation.reuse([self.first, *made])
+            code = build(self.graph, self.plan, self.scheduled, self.placement, self.generator.device)
+            whole = compilation.finish(code.module)
+        self.keep(whole)
+        return whole
+
+
+def deferred(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, sizes: Sizes) -> list[str]:
+    """The kernels that the first call of a program does not take, with these sizes of all inputs.
+
+    Constants are packed before it, and arguments behind it.
+    """
+    from hlo_disc.stitch.scheduling import taken
+
+    buffers, symbols = len(graph.inputs) + len(graph.outputs), len(graph.bindings)
+    if len(sizes) != len(graph.inputs) or buffers > _MOST_BUFFERS or symbols > _MOST_SYMBOLS:
+        return []
+
+    def kept(packing: Packing) -> bool:
+        return plan.root(packing.source) in placement.constants
+
+    needed = taken(scheduled, _values(graph, sizes), kept) | {x.kernel for x in scheduled.packs if kept(x.packing)}
+    return [name for name in scheduled.kernels if name not in needed]
+
+
+def _values(graph: Graph, sizes: Sizes) -> Mapping[str, int]:
+    """The values of the symbols that follow from the sizes of the inputs."""
+    known = {str(raw_dim(i, axis)): size for i, shape in enumerate(sizes) for axis, size in enumerate(shape)}
+    values = {}
+    for name, dim in graph.bindings.items():
+        with suppress(KeyError, ZeroDivisionError):
+            values[name] = dim.evaluate(known)
+    return values

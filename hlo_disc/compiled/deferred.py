@@ -15,8 +15,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 logger = logging.getLogger("hlo_disc")
@@ -111,7 +111,7 @@ class Deferred:
         tries itself.
         """
         if name not in self._linked:
-            with self._locks[name]:
+            with _makers.one(), self._locks[name]:
                 if name not in self._linked:
                     start = time.perf_counter()
                     assert self._unmade is not None
@@ -125,7 +125,7 @@ class Deferred:
 
     def whole(self) -> bytes:
         """Object code of the program with all its kernels. Raises what making them raises."""
-        with self._whole_lock:
+        with _makers.one(), self._whole_lock:
             if self._whole is None:
                 assert self._unmade is not None
                 for name in self._names.values():
@@ -152,37 +152,81 @@ class Deferred:
         return False
 
 
+class _Makers:
+    """The threads that make kernels now. The process's exit and its forks wait for them.
+
+    At exit LLVM's data goes, and Python ends threads wherever they are. A child would find locks that nobody releases.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget all threads, which a child process does not have."""
+        self._change = threading.Condition()
+        self._depths: dict[int, int] = {}
+        self._holder: int | None = None
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """The calling thread is one, as soon as no other one holds them. At exit that is never."""
+        me = threading.get_ident()
+        with self._change:
+            self._change.wait_for(lambda: self._may_go_on(me))
+            self._depths[me] = self._depths.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self._change:
+                left = self._depths.pop(me, 1) - 1
+                if left:
+                    self._depths[me] = left
+                self._change.notify_all()
+
+    def _may_go_on(self, thread: int) -> bool:
+        return self._holder in (None, thread) or thread in self._depths
+
+    def hold(self) -> None:
+        """Let no other thread become one, and wait for those that are."""
+        me = threading.get_ident()  # a finaliser that runs in a thread which makes a kernel may fork
+        with self._change:
+            self._change.wait_for(lambda: self._may_go_on(me))
+            self._holder = me
+            self._change.wait_for(lambda: not self._depths.keys() - {me})
+
+    def release(self) -> None:
+        """End what `hold` began."""
+        with self._change:
+            self._holder = None
+            self._change.notify_all()
+
+    def end(self) -> None:
+        """Hold them for good."""
+        self.ended = True
+        self.hold()
+
+
 class _Background:
     """The thread of this process that makes what is deferred. It ends when nothing is left, and comes again.
 
-    A step makes one kernel, or one program of kernels that are there. The process's exit and its forks wait for the
-    step that is under way: LLVM must not lose its data while it compiles, and no child may find its locks taken.
+    A step makes one kernel, or one program of kernels that are there.
     """
 
     def __init__(self) -> None:
         self._waiting: collections.deque[weakref.ref[Deferred]] = collections.deque()
-        self._ended = False
-        self._registered = False
-        self._renew()
+        self.renew()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Forget the thread, which a child process does not have."""
         self._lock = threading.Lock()
-        self._step = threading.RLock()  # a finaliser that runs in a step may fork
         self._thread: threading.Thread | None = None
 
     def add(self, deferred: Deferred) -> None:
         """Kernels to make, if their executable lives until then."""
         with self._lock:
-            if self._ended:
+            if _makers.ended:
                 return
-            if not self._registered:
-                self._registered = True
-                atexit.register(self.end)
-                os.register_at_fork(
-                    before=lambda: self._step.acquire(),
-                    after_in_parent=lambda: self._step.release(),
-                    after_in_child=self._start_over,
-                )
             self._waiting.append(weakref.ref(deferred))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="hlo_disc-deferred", daemon=True)
@@ -190,22 +234,11 @@ class _Background:
                     thread.start()
                     self._thread = thread
 
-    def end(self) -> None:
-        """Wait for the step that is under way, which is the last one."""
-        self._ended = True
-        with self._step:
-            pass
-
-    def _start_over(self) -> None:
-        self._renew()
-        for deferred in list(_alive):
-            deferred.renew_locks()
-
     def _run(self) -> None:
         _lower_priority()
         while True:
             with self._lock:
-                if self._ended or not self._waiting:
+                if _makers.ended or not self._waiting:
                     self._thread = None
                     return
                 reference = self._waiting[0]
@@ -213,11 +246,12 @@ class _Background:
                 with self._lock:
                     self._waiting.popleft()
 
-    def _advance(self, reference: weakref.ref[Deferred]) -> bool:
+    @staticmethod
+    def _advance(reference: weakref.ref[Deferred]) -> bool:
         """Make a step; the executable may go before and behind it."""
-        with self._step:
+        with _makers.one():
             deferred = reference()
-            return deferred is not None and not self._ended and deferred.advance()
+            return deferred is not None and deferred.advance()
 
 
 def _lower_priority() -> None:
@@ -229,4 +263,17 @@ def _lower_priority() -> None:
 
 
 _alive: weakref.WeakSet[Deferred] = weakref.WeakSet()
+_makers = _Makers()
 background = _Background()
+
+
+def _start_over() -> None:
+    """In a child process."""
+    _makers.renew()
+    background.renew()
+    for deferred in list(_alive):
+        deferred.renew_locks()
+
+
+atexit.register(_makers.end)
+os.register_at_fork(before=_makers.hold, after_in_parent=_makers.release, after_in_child=_start_over)

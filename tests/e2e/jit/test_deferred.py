@@ -266,6 +266,25 @@ def test_a_process_may_end_right_after_its_first_call(end):
         assert "Error" not in done.stderr.replace("ZeroDivisionError", "") and "Fatal" not in done.stderr
 
 
+def test_a_process_may_end_while_its_threads_make_kernels():
+    text = """
+import threading
+def net(ws, x):
+    for w in ws:
+        x = np.tanh(1) * (x @ w)
+        x = x / (1 + x.sum(0) ** 2)
+    return x
+h = hlo_disc.jit(net, cache="", dims={"ws": None, "x": "n, _"})
+ws = [np.ones((24 + i, 25 + i), np.float32) for i in range(12)]
+h(ws, np.ones((8, 24), np.float32))
+for _ in range(3):
+    threading.Thread(target=h, args=(ws, np.ones((2000, 24), np.float32)), daemon=True).start()
+"""
+    for _ in range(3):
+        done = run(PROGRAM + text)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_forked_child_makes_what_it_needs():
     text = """
 for _ in range(5):

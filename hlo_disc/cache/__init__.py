@@ -1,1 +1,1 @@
-"""Results of earlier compilations on disk: whole programs, and single kernels for new programs."""
+"""Results of earlier compilations on disk: whole programs, single kernels, and kernels that come with the package."""

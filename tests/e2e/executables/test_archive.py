@@ -63,7 +63,7 @@ def compiled(monkeypatch) -> list[int]:
 def results(name: str, **options) -> list[bytes]:
     program = named(name)
     inputs = in_jax.inputs(program, program.sizes(*SIZES[name]))
-    found = in_jax.compiled(program, fallback=False, **options)(in_jax.weights(program), inputs)
+    found = in_jax.compiled(program, fallback=False, defer_kernels=False, **options)(in_jax.weights(program), inputs)
     return [np.asarray(x).tobytes() for x in jax.tree.leaves(found)]
 
 
@@ -84,7 +84,7 @@ def test_what_it_lacks_is_compiled_and_kept(place, compiled, tmp_path):
     inputs = in_jax.inputs(program, program.sizes(3, 5))
     for expected in (True, False):
         before = sum(compiled)
-        made = in_jax.compiled(program, cache=str(tmp_path / "cache"), excess_precision=True)
+        made = in_jax.compiled(program, cache=str(tmp_path / "cache"), excess_precision=True, defer_kernels=False)
         made(None, [inputs[0].astype("bfloat16")])
         assert (sum(compiled) > before) == expected
         for path in (tmp_path / "cache").glob(f"*{directory.PROGRAM}"):

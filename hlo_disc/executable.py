@@ -73,7 +73,7 @@ class Executable:
         self.options = options or Options.from_env()
         library = target.link(program.object, ral.symbols())
         self.linked = _packed(program, library.address)
-        self._deferred = Deferred(unmade, library, functools.partial(_linked_with, target)) if unmade else None
+        self._deferred = Deferred(unmade, library, target.link) if unmade else None
         self.native = self._native(target, library, self._deferred)
         self._nested = ral.nested
 
@@ -310,13 +310,6 @@ class Executable:
             OSError: it cannot be written.
         """
         save(self.program, path)
-
-
-def _linked_with(target: Target, object_: bytes, functions: Mapping[str, int]) -> Library:
-    """Link code that calls functions of other code."""
-    from hlo_disc import ral
-
-    return target.link(object_, {**functions, **ral.symbols()})
 
 
 def runs_here(program: Program) -> bool:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from hlo_disc import ral
+
 logger = logging.getLogger("hlo_disc")
 
 # How much less the thread is worth to the system than others: a tenth of the time where there is not enough for all.
@@ -117,7 +119,7 @@ class Deferred:
                     assert self._unmade is not None
                     functions = dict(self._functions)
                     made = self._unmade.make(name, functions.keys())
-                    linked = self._link(made, functions)
+                    linked = self._link(made, {**functions, **ral.symbols()})
                     self._objects[name], self._linked[name] = made, linked
                     self._functions |= linked.functions()
                     self.tally.count(time.perf_counter() - start)

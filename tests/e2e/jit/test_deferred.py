@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
+from hlo_disc import ral
 from hlo_disc.compiled import deferred
 from hlo_disc.errors import CompileError
 from hlo_disc.unmade import Unmade
@@ -160,13 +161,13 @@ def test_a_kernel_that_cannot_be_made_is_an_error_of_the_call(on_demand, monkeyp
     def fails(self, name, known):
         raise CompileError(f"no {name}")
 
-    before = hlo_disc.ral.live_bytes()
+    before = ral.live_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(Unmade, "make", fails)
         for _ in range(2):
             with pytest.raises(CompileError, match="no k0_reduce_across_narrow_sliced"):
                 f(draw(513, 5))
-        assert hlo_disc.ral.live_bytes() <= before
+        assert ral.live_bytes() <= before
         f(draw(9, 6))  # others run
     assert counts(f) == (3, 0)
     x = draw(513, 5)

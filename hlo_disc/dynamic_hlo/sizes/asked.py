@@ -16,7 +16,7 @@ Answers = dict[Question, object]
 
 
 class _Noted(threading.local):
-    """What the thread notes now."""
+    """The questions that the thread notes now."""
 
     def __init__(self) -> None:
         self.answers: Answers = {}

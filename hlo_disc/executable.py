@@ -74,7 +74,7 @@ class Executable:
         library = target.link(program.object, ral.symbols())
         self.linked = _packed(program, library.address)
         self._deferred = Deferred(unmade, library, target.link) if unmade else None
-        self.native = self._native(target, library, self._deferred)
+        self.native = self._native(target, library)
         self._nested = ral.nested
 
     @functools.cached_property
@@ -100,9 +100,7 @@ class Executable:
     def _arguments(self) -> Any:
         return json.loads(self.linked.arguments) if self.linked.arguments else None
 
-    def _native(
-        self, target: Target, library: Library, make_kernel: Callable[[str], int] | None = None
-    ) -> ral.Executable:
+    def _native(self, target: Target, library: Library) -> ral.Executable:
         """Return the native executable. It keeps the library with the machine code alive, and what that calls."""
         from hlo_disc import ral
 
@@ -118,7 +116,8 @@ class Executable:
             recordable=bool(target.driver) and not any(x in program.object for x in (_READ, _WRITE, _ALLOCATE)),
             multiplies=bool(target.driver) and _PRODUCT in program.object,
             wide_modules=_Wide(program) if program.wide_kernels else None,
-            make_kernel=make_kernel,
+            make_kernel=self._deferred,
+            packs_inputs=self._deferred.packs_inputs if self._deferred else None,
             keep_alive=(library, functions),
         )
 

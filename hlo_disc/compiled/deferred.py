@@ -80,6 +80,7 @@ class Deferred:
     """The deferred kernels of an executable, which holds it. Any thread may ask for any of them, at once.
 
     first: the code that there is. link: puts object code into the process, with the addresses of what it may call.
+    packs_inputs: opened when forms of packed inputs need not be waited for.
     """
 
     def __init__(self, unmade: Unmade, first: Linked, link: Callable[[bytes, Mapping[str, int]], Linked]):
@@ -94,6 +95,7 @@ class Deferred:
         self._whole: bytes | None = None
         self._left = collections.deque(unmade.names)
         self.tally = Tally(len(unmade.names))
+        self.packs_inputs = ral.Gate()
         self.renew_locks()
         _alive.add(self)
 
@@ -135,6 +137,7 @@ class Deferred:
                 self._whole = self._unmade.whole([self._objects[name] for name in self._names.values()])
                 self._unmade = None  # with the graph, and what it has of weights
                 self._objects.clear()
+                self.packs_inputs.open()
         return self._whole
 
     def advance(self) -> bool:
@@ -151,6 +154,9 @@ class Deferred:
         except Exception:
             logger.info("a deferred kernel could not be made", exc_info=True)
             return bool(self._left)
+        finally:
+            if not self._left:
+                self.packs_inputs.open()
         return False
 
 
@@ -232,9 +238,11 @@ class _Background:
             self._waiting.append(weakref.ref(deferred))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="hlo_disc-deferred", daemon=True)
-                with suppress(RuntimeError):  # the process may have no more: calls make what they need
+                try:
                     thread.start()
                     self._thread = thread
+                except RuntimeError:  # the process may have no more: calls make what they need
+                    deferred.packs_inputs.open()
 
     def _run(self) -> None:
         _lower_priority()
@@ -275,6 +283,7 @@ def _start_over() -> None:
     background.renew()
     for deferred in list(_alive):
         deferred.renew_locks()
+        deferred.packs_inputs.open()  # no thread makes them here
 
 
 atexit.register(_makers.end)

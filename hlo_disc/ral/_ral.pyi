@@ -110,6 +110,12 @@ class CallCount:
     @property
     def in_jit(self) -> int: ...
 
+class Gate:
+    """What is closed until it is opened. Any thread may open it."""
+
+    def __init__(self) -> None: ...
+    def open(self) -> None: ...
+
 class Executable:
     """A compiled program with its machine code. Calling it computes; any number of threads may.
 
@@ -121,6 +127,7 @@ class Executable:
     for products of the GPU's library;
     wide_modules: makes what the driver loads where indices need 64 bits, and gives its address.
     make_kernel: gives the address of a kernel's function that the code defers, by its name.
+    packs_inputs: closed while inputs are not packed, though the program has packs for them.
     """
 
     def __init__(
@@ -137,6 +144,7 @@ class Executable:
         multiplies: bool = False,
         wide_modules: Callable[[], int] | None = None,
         make_kernel: Callable[[str], int] | None = None,
+        packs_inputs: Gate | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
     def record(self, arguments: tuple[Any, ...]) -> Recorded: ...

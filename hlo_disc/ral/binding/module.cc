@@ -141,9 +141,16 @@ const ral_module* made_modules(PyObject* function) {
   });
 }
 
+// Python opens it, and calls in other threads look.
+struct Gate {
+  std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
+  void let() { open->store(true); }
+};
+
 void construct(Executable* self, nb::handle rows, const nb::callable& address, const std::vector<nb::object>& calls,
                int threads, int64_t packed_bytes, nb::object keep_alive, const std::vector<std::string>& driver,
-               bool recordable, bool multiplies, const nb::object& wide_modules, const nb::object& make_kernel) {
+               bool recordable, bool multiplies, const nb::object& wide_modules, const nb::object& make_kernel,
+               const Gate* packs_inputs) {
   auto function = [&address](const char* name) { return nb::cast<uintptr_t>(address(name)); };
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(function("plan"));
@@ -163,6 +170,7 @@ void construct(Executable* self, nb::handle rows, const nb::callable& address, c
   program.multiplies = multiplies;
   program.wide_modules = [function = wide_modules.ptr()] { return made_modules(function); };
   program.make_kernel = [function = make_kernel.ptr()](const char* name) { return ral::made_kernel(function, name); };
+  if (packs_inputs) program.packs_inputs = packs_inputs->open;
   program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive, wide_modules, make_kernel};
@@ -466,11 +474,14 @@ NB_MODULE(_ral, m) {
     return self.value.load();
   }).def_prop_ro("in_jit", [](const ral::CallCount& self) { return self.in_jit.load(); });
 
+  nb::class_<Gate>(m, "Gate", "What is closed until it is opened.").def(nb::init<>()).def("open", &Gate::let);
+
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("program"), nb::arg("address"), nb::kw_only(), nb::arg("calls"),
            nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("driver") = std::vector<std::string>(), nb::arg("recordable") = false, nb::arg("multiplies") = false,
-           nb::arg("wide_modules") = nb::none(), nb::arg("make_kernel") = nb::none())
+           nb::arg("wide_modules") = nb::none(), nb::arg("make_kernel") = nb::none(),
+           nb::arg("packs_inputs") = nb::none())
       .def("record", record, nb::arg("arguments"),
            "What a call did, and when. Code that is linked with `recorded_symbols` has launches.")
       .def("plan", &Executable::plan, nb::arg("dims"),

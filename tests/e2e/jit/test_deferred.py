@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture
 def on_demand(monkeypatch):
     """No thread makes what is deferred."""
-    monkeypatch.setattr(deferred.background, "add", lambda kernels: None)
+    monkeypatch.setattr(deferred.background, "add", lambda kernels: kernels.packs_inputs.open())
 
 
 def draw(*shape):
@@ -335,6 +335,27 @@ def test_a_convolution_has_the_same_bits(on_demand):
         for _ in range(3):
             np.testing.assert_array_equal(f(x, w), whole(x, w))
     assert sum(counts(f)) > 0
+
+
+def test_inputs_are_packed_when_the_kernels_for_it_are_there(monkeypatch):
+    """So the second call with an array waits for nothing."""
+    waiting: list[deferred.Deferred] = []
+    monkeypatch.setattr(deferred.background, "add", waiting.append)
+    f = hlo_disc.jit(lambda x, w: x @ w, dims={"x": "n, 32"}, cache="")
+    x, w = draw(64, 32), jnp.asarray(draw(32, 200))
+    results = [f(x, w)]
+    flats = (flat for programs in f._by_settings.values() for flat in programs.functions.values())
+    (program,) = (executable.native for flat in flats for executable in flat.executables())
+    before = counts(f)
+    results += [f(x, w) for _ in range(3)]
+    assert counts(f) == before and before[0] > 0 and program.packed_bytes() == 0
+    (kernels,) = {*waiting}
+    while kernels.advance():
+        pass
+    results += [f(x, w) for _ in range(3)]
+    assert counts(f) == (0, sum(before)) and program.packed_bytes() > 0
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
 
 
 def test_a_program_of_constants_packs_them_before_the_call(on_demand):

@@ -102,6 +102,7 @@ struct Program {
   bool workers_chosen = false;  // by the user: else a framework's own number of threads is a bound, too
   std::function<const ral_module*()> wide_modules;  // of all kernels, with indices of 64 bits; throws Error
   std::function<ral_block_fn(const char* name)> make_kernel;  // a deferred one, see ral_launch_deferred; throws Error
+  std::shared_ptr<const std::atomic<bool>> packs_inputs;  // whether inputs are packed, as they are if it is null
   std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
   bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes
   bool multiplies = false;  // main asks for products of the GPU's library

@@ -99,7 +99,7 @@ def test_a_bug_of_a_handler_is_none_of_the_program(error, monkeypatch):
 
 
 def test_a_bug_of_the_compiler_is_none_of_the_program(monkeypatch):
-    compile_ = pipeline.compile
+    compile_ = pipeline.compile_for_call
 
     def fails(read, options):
         graph = read()
@@ -107,7 +107,7 @@ def test_a_bug_of_the_compiler_is_none_of_the_program(monkeypatch):
             raise CompileError("groups wait for each other")
         return compile_(graph, options)
 
-    monkeypatch.setattr(pipeline, "compile", fails)
+    monkeypatch.setattr(pipeline, "compile_for_call", fails)
     (message,) = check(lambda x: x.sin() * 2, (torch.randn(3),), (torch.randn(5),))
     assert "groups wait for each other" in message and "aten.sin.default" in message
     first, second = check(lambda x: twice((x + 1).sin()).cos(), (torch.randn(3),), (torch.randn(5),), warned=2)

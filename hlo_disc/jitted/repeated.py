@@ -32,6 +32,7 @@ logger = logging.getLogger("hlo_disc")
 _RESULTS = 4
 _ARGUMENTS = 4
 # Calls before there is an XLA program, and results of such calls: to compile it takes as long as they would have saved.
+# They are counted when deferred kernels are there, and inputs are packed.
 _OFTEN = 100
 _MADE = 5000
 # Bytes of all results, of intermediates, and of arguments' packed forms, which are not used then: for more, the time

@@ -70,7 +70,7 @@ void Executable::check_count(Py_ssize_t count) const {
 }
 
 void Executable::request_packs(Call& call, const Arguments& arguments) const {
-  if (pack_limit_ <= 0 || (program_.packs_inputs && !*program_.packs_inputs)) return;
+  if (pack_limit_ <= 0 || !packs_inputs()) return;
   call.packs.reserve(program_.packs.size());
   for (size_t k = 0; k < program_.packs.size(); k++) {
     if (program_.packs[k].of_constant) continue;

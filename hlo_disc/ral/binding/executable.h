@@ -56,6 +56,8 @@ class Executable {
 
   // Calls that came back with results: one that is refused is not counted.
   const std::shared_ptr<CallCount>& count() const { return count_; }
+  // Whether inputs are packed by now: while kernels for it are made, they are not.
+  bool packs_inputs() const { return !program_.packs_inputs || *program_.packs_inputs; }
 
   // What is kept on the GPU, made when it is first needed. Throws Error.
   OnDevice& on_device() const;

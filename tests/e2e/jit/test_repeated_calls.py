@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
+from hlo_disc.compiled import deferred
 from hlo_disc.ral.contexts import jax as context
 
 OFTEN = 3
@@ -40,7 +41,8 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
-    """Here calls come often when they come the third time."""
+    """Here calls come often when they come the third time, of programs that are complete when they are called first."""
+    monkeypatch.setenv("HLO_DISC_DEFER_KERNELS", "0")
     seen = Made()
     compiled_with = context.compiled_with
 
@@ -403,6 +405,24 @@ def test_what_stays_direct(made, fn):
         f(*args)
     assert f.stats().calls == 2 * OFTEN and not f.stats().fallbacks
     assert made.programs == 0
+
+
+def test_calls_are_counted_when_all_kernels_are_there(made, monkeypatch):
+    """Which bytes are packed is not known before."""
+    monkeypatch.delenv("HLO_DISC_DEFER_KERNELS")
+    waiting: list[deferred.Deferred] = []
+    monkeypatch.setattr(deferred.background, "add", waiting.append)
+    f = hlo_disc.jit(lambda x: (x.sum(0), x + 1, x * 2, -x), dims={"x": "n, m"})
+    x = jnp.ones((8, 5))
+    for _ in range(3 * OFTEN):
+        f(x)
+    assert f.stats().deferred_kernels and made.programs == 0
+    (kernels,) = {*waiting}
+    while kernels.advance():
+        pass
+    for _ in range(2 * OFTEN):
+        f(x)
+    assert made.programs == 1
 
 
 def test_programs_of_a_gpu_stay_direct(made, emulated_targets):

@@ -130,7 +130,7 @@ PyObject* call(PyObject* callable, PyObject* const* args, size_t flags, PyObject
   if (!same) {
     sort->calls = 1;
     add(*self.sorts, std::move(sort));
-  } else if (same->calls < self.often && ++same->calls == self.often) {
+  } else if (self.executable->packs_inputs() && same->calls < self.often && ++same->calls == self.often) {
     same->run = compiled(self, args, count);
     if (PyErr_Occurred()) Py_CLEAR(results);
   }

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from hlo_disc import executable, ral
+from hlo_disc.compiled.deferred import Unmade
 from hlo_disc.compiled.program import Program
 from hlo_disc.compiled.saved import save
 from hlo_disc.options import Options
@@ -171,11 +172,15 @@ def register() -> None:
 
     linked, repeated = executable.Executable.__init__, flat.repeated
 
-    def init(self: executable.Executable, program: Program, options: Options | None = None) -> None:
+    def init(
+        self: executable.Executable, program: Program, options: Options | None = None, unmade: Unmade | None = None
+    ) -> None:
         if program.target != TARGET:
-            linked(self, program, options)
+            linked(self, program, options, unmade)
             return
-        self.program = program
+        if unmade:  # the other process has no compiler
+            program = program._replace(object=unmade.whole([unmade.make(name, ()) for name in unmade.names]))
+        self.linked, self._deferred = program, None
         self.options = options or Options.from_env()
         self.native = Native(program, self.options)
         self._nested = ral.nested

@@ -23,6 +23,8 @@ ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 # The functions of the runtime that compiled code calls.
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
 LAUNCH_DEFERRED = "ral_launch_deferred"
+# What the name of a kernel's function ends with, in the name of its `ral_deferred`.
+SLOT = ".deferred"
 # Of programs whose kernels a driver launches.
 LAUNCH, READ, WRITE, PRODUCT = "ral_launch", "ral_read", "ral_write", "ral_product"
 

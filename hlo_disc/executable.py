@@ -89,7 +89,7 @@ class Executable:
 
     def make_deferred(self) -> None:
         """Let a thread make the kernels that it lacks."""
-        if self._deferred and self._deferred.tally.waiting:
+        if self._deferred and not self._deferred.is_whole:
             background.add(self._deferred)
 
     @functools.cached_property

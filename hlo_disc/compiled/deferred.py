@@ -16,15 +16,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 from hlo_disc import ral
+from hlo_disc.abi import SLOT
 
 logger = logging.getLogger("hlo_disc")
 
 # How much less the thread is worth to the system than others: a tenth of the time where there is not enough for all.
 _NICE = 10
+# Seconds that a thread which needs a kernel at exit waits before it makes one.
+_PATIENCE = 1.0
 
 
 class Unmade(Protocol):
@@ -80,7 +83,7 @@ class Deferred:
     """The deferred kernels of an executable, which holds it. Any thread may ask for any of them, at once.
 
     first: the code that there is. link: puts object code into the process, with the addresses of what it may call.
-    packs_inputs: opened when forms of packed inputs need not be waited for.
+    packs_inputs: opened when all kernels are there, so that packed inputs are waited for by nobody.
     """
 
     def __init__(self, unmade: Unmade, first: Linked, link: Callable[[bytes, Mapping[str, int]], Linked]):
@@ -101,8 +104,10 @@ class Deferred:
 
     def renew_locks(self) -> None:
         """Forget who has a lock: in a child process those threads are not."""
-        self._locks: Mapping[str, threading.Lock] = {name: threading.Lock() for name in self._names.values()}
-        self._whole_lock = threading.Lock()
+        self._locks: Mapping[str, AbstractContextManager[object]] = {
+            name: threading.RLock() for name in self._names.values()
+        }
+        self._whole_lock = threading.RLock()
         self.tally.lock = threading.Lock()
 
     def __call__(self, function: str) -> int:
@@ -122,10 +127,25 @@ class Deferred:
                     functions = dict(self._functions)
                     made = self._unmade.make(name, functions.keys())
                     linked = self._link(made, {**functions, **ral.symbols()})
-                    self._objects[name], self._linked[name] = made, linked
-                    self._functions |= linked.functions()
-                    self.tally.count(time.perf_counter() - start)
+                    if name not in self._linked:  # a signal's handler may have come between
+                        self._objects[name], self._linked[name] = made, linked
+                        self._functions |= linked.functions()
+                        self._fill(linked)
+                        self.tally.count(time.perf_counter() - start)
+            if not self.tally.waiting:
+                background.add(self)
         return self._linked[name]
+
+    def _fill(self, linked: Linked) -> None:
+        """Let launches find a kernel. Those of XLA's threads then never wait for Python, which may be going."""
+        for function, address in linked.functions().items():
+            with suppress(KeyError):  # the kernel's own functions have none
+                ral.fill(self._first.address(f"{function}{SLOT}"), address)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all is done."""
+        return self._whole is not None
 
     def whole(self) -> bytes:
         """Object code of the program with all its kernels. Raises what making them raises."""
@@ -154,9 +174,6 @@ class Deferred:
         except Exception:
             logger.info("a deferred kernel could not be made", exc_info=True)
             return bool(self._left)
-        finally:
-            if not self._left:
-                self.packs_inputs.open()
         return False
 
 
@@ -178,10 +195,14 @@ class _Makers:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """The calling thread is one, as soon as no other one holds them. At exit that is never."""
+        """The calling thread is one, as soon as no other one holds them.
+
+        At exit that is for a while. Mostly the process is gone then; if not, something waits for this thread.
+        """
         me = threading.get_ident()
         with self._change:
-            self._change.wait_for(lambda: self._may_go_on(me))
+            while not self._may_go_on(me):
+                self._change.wait(_PATIENCE if self.ended else None)
             self._depths[me] = self._depths.get(me, 0) + 1
         try:
             yield
@@ -193,7 +214,8 @@ class _Makers:
                 self._change.notify_all()
 
     def _may_go_on(self, thread: int) -> bool:
-        return self._holder in (None, thread) or thread in self._depths
+        over = self.ended and time.monotonic() > self._until
+        return over or self._holder in (None, thread) or thread in self._depths
 
     def hold(self) -> None:
         """Let no other thread become one, and wait for those that are."""
@@ -210,7 +232,8 @@ class _Makers:
             self._change.notify_all()
 
     def end(self) -> None:
-        """Hold them for good."""
+        """Hold them for a while."""
+        self._until = time.monotonic() + _PATIENCE
         self.ended = True
         self.hold()
 
@@ -261,7 +284,7 @@ class _Background:
         """Make a step; the executable may go before and behind it."""
         with _makers.one():
             deferred = reference()
-            return deferred is not None and deferred.advance()
+            return deferred is not None and not _makers.ended and deferred.advance()
 
 
 def _lower_priority() -> None:

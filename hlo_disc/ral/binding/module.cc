@@ -329,6 +329,9 @@ NB_MODULE(_ral, m) {
     }
   });
 
+  m.def("fill", [](uintptr_t slot, uintptr_t address) {
+    __atomic_store_n(reinterpret_cast<uintptr_t*>(slot), address, __ATOMIC_RELEASE);
+  }, nb::arg("slot"), nb::arg("address"), "Stores the address of a deferred kernel, which launches find from then on.");
   m.def("symbols", &ral::runtime_symbols, "Addresses of the functions of ral.h that generated code calls.");
   m.def("recorded_symbols", &ral::recorded_symbols, "The same for those that note launches, where there are such.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");

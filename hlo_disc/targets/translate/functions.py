@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hlo_disc.abi import LAUNCH, LAUNCH_DEFERRED, MODULES, PARALLEL_FOR
+from hlo_disc.abi import LAUNCH, LAUNCH_DEFERRED, MODULES, PARALLEL_FOR, SLOT
 from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, KernelName
 from hlo_disc.mlir import ir
 from hlo_disc.targets.translate.control import result_text, return_failure
@@ -218,9 +218,9 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _launch_deferred(body: FunctionBody, function: str, record: str, blocks: str) -> None:
-    slot = f"{function}.deferred"
+    slot = f"{function}{SLOT}"
     fields = f"{{ ptr null, ptr {_text(body.module, function)} }}"
-    body.module.declarations.setdefault(slot, f"@{slot} = internal global {{ ptr, ptr }} {fields}")
+    body.module.declarations.setdefault(slot, f"@{slot} = hidden global {{ ptr, ptr }} {fields}")
     passed = [("ptr", body.runtime), ("ptr", f"@{slot}"), ("ptr", record), ("i64", blocks)]
     return_failure(body, body.call("i32", LAUNCH_DEFERRED, passed))
 

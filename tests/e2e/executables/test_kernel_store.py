@@ -18,6 +18,7 @@ import hlo_disc
 from hlo_disc import mlir
 from hlo_disc.cache import directory, kernels, reuse
 from hlo_disc.stitch import origin
+from hlo_disc.stitch.codegen.module import LinkedFunctions
 from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.cpu.native_generator import NativeCompilation, NativeGenerator
 
@@ -205,6 +206,41 @@ def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
                 np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
         without_programs(tmp_path)
     assert len(found) > 10
+
+
+def mixed(*pairs):
+    """Products with sums of several types, and equal results, which follow each other in one program."""
+    types = {"int8": [jnp.int8, jnp.int32], "float32": [jnp.int8, jnp.float32], "float16": [jnp.int8, jnp.float16]}
+    dots = [
+        jax.lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=t)
+        for x, w in pairs
+        for t in types.get(x.dtype.name, [x.dtype])
+    ]
+    return [y for dot in dots for y in (dot, jnp.maximum(dot, 0))]
+
+
+def test_a_kernel_is_the_same_in_all_programs(tmp_path, monkeypatch):
+    """Functions that other kernels of a program have left make no difference."""
+    build, count = reuse.build_linked_kernel, []
+
+    def compared(item, functions, excess_precision):
+        made = build(item, functions, excess_precision)
+        alone = build(item, LinkedFunctions(functions.facts), excess_precision)
+        assert mlir.identity(made.module) == mlir.identity(alone.module)
+        assert (made.calls.keys(), made.answers) == (alone.calls.keys(), alone.answers)
+        count.append(item.name)
+        return made
+
+    monkeypatch.setattr(reuse, "build_linked_kernel", compared)
+    small = [np.clip(x * 2, -3, 3).round() for x in (X, W)]
+    pairs = [[x.astype(t) for x in small] for t in ("int8", "float32", "float16", "int32", "float64")]
+    with jax.enable_x64(True):
+        got = hlo_disc.jit(mixed, cache=str(tmp_path), defer_kernels=False, fallback=False)(*pairs)
+        for a, b in zip(got, jax.jit(mixed)(*pairs), strict=True):
+            np.testing.assert_array_equal(a, b)
+        for fn, *arrays in PROGRAMS.values():
+            run("", fn, *arrays)
+    assert len(count) > 40
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,98 @@ def test_inputs_are_packed_when_the_kernels_for_it_are_there(monkeypatch):
         np.testing.assert_array_equal(result, results[0])
 
 
+def test_calls_that_make_all_kernels_complete_the_program(monkeypatch):
+    waiting: list[deferred.Deferred] = []
+    f = columns()
+    monkeypatch.setattr(deferred.background, "add", lambda kernels: None)
+    f(draw(8, 5))
+    monkeypatch.setattr(deferred.background, "add", waiting.append)
+    for shape in ((513, 5), (8, 17), (513, 17), (70_000, 3)):
+        f(draw(*shape))
+    if counts(f)[0]:
+        pytest.skip("other sizes need other kernels")
+    assert waiting and not waiting[0].is_whole
+    while waiting[0].advance():
+        pass
+    assert waiting[0].is_whole
+
+
+def test_nothing_is_packed_where_a_kernel_for_it_cannot_be_made(monkeypatch):
+    """The forms that are there work."""
+    waiting: list[deferred.Deferred] = []
+    monkeypatch.setattr(deferred.background, "add", waiting.append)
+    f = hlo_disc.jit(lambda x, w: x @ w, dims={"x": "n, 32"}, cache="")
+    x, w = draw(64, 32), jnp.asarray(draw(32, 200))
+    first = f(x, w)
+    make = Unmade.make
+
+    def fails(self, name, known):
+        if "pack" in name:
+            raise CompileError(f"no {name}")
+        return make(self, name, known)
+
+    monkeypatch.setattr(Unmade, "make", fails)
+    while waiting[0].advance():
+        pass
+    for _ in range(3):
+        np.testing.assert_array_equal(f(x, w), first)
+
+
+def test_a_kernel_may_be_asked_for_while_its_thread_makes_it(on_demand, monkeypatch):
+    """As by a handler of a signal."""
+    f, x = columns(), draw(513, 17)
+    f(draw(8, 5))
+    make, inside = Unmade.make, []
+
+    def again(self, name, known):
+        if not inside:
+            inside.append(None)
+            inside.append(f(x))
+        return make(self, name, known)
+
+    monkeypatch.setattr(Unmade, "make", again)
+    result = f(x)
+    np.testing.assert_array_equal(result, columns(defer_kernels=False)(x))
+    np.testing.assert_array_equal(inside[1], result)
+
+
+# XLA computes when the interpreter goes, and waits for callbacks before.
+AT_EXIT = """
+import jax, jax.numpy as jnp, numpy as np, time
+from jax.experimental import io_callback
+import hlo_disc
+from hlo_disc.compiled import deferred
+f = hlo_disc.jit(lambda x: x.sum(0), dims={"x": "n, m"}, cache="")
+slow = jax.jit(lambda x: jax.lax.fori_loop(0, 100, lambda i, x: jnp.tanh(x @ x), x))
+z = jnp.ones((1000, 1000)) * 1e-3
+compiled = slow.lower(z).compile()
+"""
+PROGRAM_OF_XLA = """
+f(np.ones((8, 5), np.float32))
+while f.stats().deferred_kernels:
+    time.sleep(0.01)
+inside = jax.jit(f).lower(z).compile()
+y = inside(compiled(z))
+"""
+CALLBACK = """
+deferred.background.add = lambda kernels: None
+f(np.ones((8, 5), np.float32))
+def call(x):
+    print(f(np.ones((600, 20), np.float32))[0], flush=True)
+@jax.jit
+def calls(x):
+    io_callback(call, None, x, ordered=True)
+    return x + 1
+y = calls(compiled(z))
+"""
+
+
+@pytest.mark.parametrize(("text", "printed"), [(PROGRAM_OF_XLA, ""), (CALLBACK, "600.0")], ids=["program", "callback"])
+def test_what_runs_at_exit_does_not_wait_for_good(text, printed):
+    done = run(AT_EXIT + text)
+    assert (done.returncode, done.stdout.strip()) == (0, printed), done.stderr
+
+
 def test_a_program_of_constants_packs_them_before_the_call(on_demand):
     w = draw(64, 200)
     f, whole = hlo_disc.jit(lambda x: x @ w, cache=""), hlo_disc.jit(lambda x: x @ w, cache="", defer_kernels=False)

@@ -435,6 +435,7 @@ CALLBACK = """
 deferred.background.add = lambda kernels: None
 f(np.ones((8, 5), np.float32))
 def call(x):
+    f(np.ones((8, 5), np.float32))  # a callback has a program of its own
     print(f(np.ones((600, 20), np.float32))[0], flush=True)
 @jax.jit
 def calls(x):
@@ -446,7 +447,7 @@ y = calls(compiled(z))
 
 @pytest.mark.parametrize(("text", "printed"), [(PROGRAM_OF_XLA, ""), (CALLBACK, "600.0")], ids=["program", "callback"])
 def test_what_runs_at_exit_does_not_wait_for_good(text, printed):
-    done = run(AT_EXIT + text)
+    done = run(AT_EXIT + text, timeout=40)
     assert (done.returncode, done.stdout.strip()) == (0, printed), done.stderr
 
 

@@ -1,7 +1,7 @@
 """The store of kernels: their object code on disk, a file each, for every program that has an equal kernel.
 
-A file is named by a digest of the kernel's MLIR and of the compiler. It has a digest of its name and code, then the
-code.
+A file is named by a digest of its key (`reuse.py`: what a kernel is made of, or a device function contains) and of the
+compiler. It has a digest of its name and content, then the content: a kernel's record and code, or a function's code.
 """
 
 from __future__ import annotations

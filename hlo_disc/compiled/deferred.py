@@ -1,9 +1,9 @@
 """Kernels of an executable that are made after it is linked: when a call first launches them, or before, by a thread.
 
-A call compiles only the kernels that it may take. Host code has a slot for each other one, which the runtime fills when
-the kernel is first launched (`ral_launch_deferred`). The thread that launches a kernel makes it, and waits for no other
-one. After the call a thread of the process makes the rest, one by one, at a low priority. When all kernels of a program
-are there, it makes the program as a whole, as it is saved.
+A call compiles only the kernels that it may take. Host code has a slot for each other one, which is filled as soon as
+the kernel is made: at the latest when it is first launched (`ral_launch_deferred`). The thread that launches a kernel
+makes it, and waits for no other one. After the call a thread of the process makes the rest, one by one, at a low
+priority. When all kernels of a program are there, it makes the program as a whole, as it is saved.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class HostGenerator(Generator, Protocol):
         """The translator's record of the machine."""
         ...
 
-    def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
+    def compile_host(self, text: str, dump: Dump | None = None) -> bytes:
         """LLVM IR text to object code. Raises CompileError for IR that does not parse or verify."""
         ...
 

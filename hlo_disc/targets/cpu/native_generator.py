@@ -1,8 +1,8 @@
 """The generator that compiles for a CPU: MLIR modules to an ELF object. A machine's own generator adds its specifics.
 
 Stages: verify, canonicalize and cse (MLIR); translate; parse and verify (LLVM); a lean pass list, because the schedules
-vectorise and unroll themselves; code generation. llvmlite's LLVM aborts the process on a malformed module, so both
-verifiers always run, and what they find is a CompileError.
+vectorise and unroll themselves; code generation, which is quick for host functions. llvmlite's LLVM aborts the process
+on a malformed module, so both verifiers always run, and what they find is a CompileError.
 
 Each kernel and each device function is a module that says nothing of its program, so a store can keep its code for
 other programs. Modules are compiled in batches by threads while Python builds the next ones. In a batch each module has
@@ -33,6 +33,9 @@ from hlo_disc.targets.workers import Workers, workers
 # How many kernels are compiled together. With fewer, the fixed cost of an LLVM module shows; with more, processors wait
 # for the last batch.
 _BATCH = 12
+# LLVM's level of code generation. Host code runs once a call and does little: at the lowest level it takes a third of
+# the time. Host functions that run often get the passes before it.
+_KERNELS, _HOST = 2, 0
 # How many digits of a kernel's key are in its symbols until the objects are joined.
 _DIGITS = 16
 
@@ -65,7 +68,7 @@ class NativeGenerator:
     @property
     def layout(self) -> str:
         """LLVM's data layout."""
-        with self._machine() as machine:
+        with self._machine(_KERNELS) as machine:
             return str(machine.target_data)
 
     @functools.cached_property
@@ -91,9 +94,16 @@ class NativeGenerator:
             yield NativeCompilation(self, dump, made, store)
 
     def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
+        """LLVM IR text of kernels to an ELF object. Raises CompileError for IR that does not parse or verify."""
+        return self._compiled(text, _KERNELS, dump)
+
+    def compile_host(self, text: str, dump: Dump | None = None) -> bytes:
+        """LLVM IR text of host functions to an ELF object. Raises what `compile_llvm` raises."""
+        return self._compiled(text, _HOST, dump)
+
+    def _compiled(self, text: str, level: int, dump: Dump | None) -> bytes:
         # closed here and in this order: the garbage collector could free a context before its module
-        with self._machine() as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
+        with self._machine(level) as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
             llvm_ir.optimize(parsed, machine)
             if dump:
                 dump("opt.ll", str(parsed))
@@ -101,8 +111,8 @@ class NativeGenerator:
                     dump("asm", llvm_ir.emit(copy, machine, assembly=True).decode())
             return llvm_ir.emit(parsed, machine)
 
-    def _machine(self) -> AbstractContextManager[TargetMachine]:
-        return llvm_ir.machine(self.triple, self.cpu, self.llvm, "small")
+    def _machine(self, level: int) -> AbstractContextManager[TargetMachine]:
+        return llvm_ir.machine(self.triple, self.cpu, self.llvm, "small", level)
 
 
 class _Code(NamedTuple):
@@ -171,19 +181,15 @@ class NativeCompilation:
         if not self.reused:
             prefixes = [x.unit.prefix for x in self.modules]
             check_launched([*(x.module for x in self.modules), *host], prefixes, self.types)
-        if self.batches and self.waiting:
+        if self.waiting:
             self._begin()
-        last = list(self.waiting)  # a program of few kernels is one module of LLVM's: it has nothing to divide
-        text, stages = self._translated(last, host)
-        made = self._code(last, text, stages)  # before this thread helps others: it is mostly the longest one
-        codes = [*self.workers.results(), made]
+        made = self._host(host) if host else []  # before this thread helps others
+        codes = [*self.workers.results(), *made]
         if self.dump:
-            for stage in stages:
+            for stage in codes[0].stages if codes else ():
                 self.dump(stage, "\n".join(code.stages[stage] for code in codes))
-        parts = [
-            Part(code.object, {before: after for x in batch for before, after in x.renamed.items()})
-            for batch, code in zip([*self.batches, last], codes, strict=True)
-        ]
+        renamed = [{before: after for x in batch for before, after in x.renamed.items()} for batch in self.batches]
+        parts = [Part(code.object, names) for code, names in zip(codes, [*renamed, *({} for _ in made)], strict=True)]
         return joined([*self.reused, *self.found, *parts])
 
     def _begin(self) -> None:
@@ -191,13 +197,18 @@ class NativeCompilation:
         batch = list(self.waiting)
         self.waiting.clear()
         self.batches.append(batch)
-        self.workers.add(functools.partial(self._code, batch, *self._translated(batch)))
+        text, stages = self._translated([x.module for x in batch], [x.unit for x in batch])
+        self.workers.add(functools.partial(self._code, batch, text, stages))
 
-    def _translated(self, batch: Sequence[_Module], host: Sequence[ir.Module] = ()) -> tuple[str, dict[str, str]]:
-        modules = [*(x.module for x in batch), *host]
+    def _host(self, modules: Sequence[ir.Module]) -> list[_Code]:
+        """The code of host functions."""
+        text, stages = self._translated(modules)
+        return [_Code(self.generator.compile_host(text, stages.__setitem__ if self.dump else None), stages)]
+
+    def _translated(self, modules: Sequence[ir.Module], units: Sequence[Unit] = ()) -> tuple[str, dict[str, str]]:
         canonicalize(modules)
         shown = {"mlir": "\n".join(map(str, modules))} if self.dump else {}
-        text = translate(modules, self.generator.machine, [x.unit for x in batch])
+        text = translate(modules, self.generator.machine, units)
         return text, {**shown, "ll": text}
 
     def _code(self, batch: Sequence[_Module], text: str, stages: dict[str, str]) -> _Code:

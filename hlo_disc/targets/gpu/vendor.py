@@ -167,7 +167,7 @@ class GpuCompilation:
                 self.assemblers.add(functools.partial(g.vendor.assemble, module, *g.levels))
             modules = self.assemblers.results()
         flow = flow.replace(f"@{MODULES} = external constant i8\n", "")
-        return g.host.compile_llvm("\n".join([flow, *loadable(modules)]), self.dump)
+        return g.host.compile_host("\n".join([flow, *loadable(modules)]), self.dump)
 
     def _list(self, suffix: str, text: str) -> None:
         self.listing.setdefault(suffix, []).append(text)

@@ -72,7 +72,7 @@ def results(name: str, **options) -> list[bytes]:
 def test_kernels_come_from_it_and_results_have_the_same_bits(place, compiled, tmp_path, monkeypatch, name, level):
     options = {"target": f"cpu{level}", "cache": str(tmp_path / "cache")}
     got = results(name, **options)
-    assert sum(compiled) == 0 and compiled, "only host functions were compiled"
+    assert not compiled, "only host functions were compiled"
     assert not [*(tmp_path / "cache").glob(f"*{directory.KERNEL}")], "and nothing was kept again"
     monkeypatch.setattr(archive, "PLACE", tmp_path / "none")
     assert results(name, **options | {"cache": ""}) == got

@@ -217,6 +217,18 @@ def test_a_llvmlite_without_them_compiles(monkeypatch):
     assert generator.compile_llvm(TEXT) == want
 
 
+def test_host_functions_are_compiled_quickly(monkeypatch):
+    levels, machine = [], llvm_ir.machine
+
+    def recorded(triple, cpu, features, codemodel, level):
+        levels.append(level)
+        return machine(triple, cpu, features, codemodel, level)
+
+    monkeypatch.setattr(llvm_ir, "machine", recorded)
+    compiled(1)
+    assert levels.count(0) == 1 and levels.count(2) == len(levels) - 1 > 1
+
+
 def test_options_change_while_nobody_compiles():
     generator, changed = x86.generator("host"), threading.Event()
 

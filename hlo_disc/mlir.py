@@ -53,17 +53,24 @@ __all__ = [
 # Any value of a program or a kernel: jaxlib's stubs have a type for values of each type.
 MlirValue: TypeAlias = "ir.Value[ir.Type]"
 
-# Dialects of what is compiled. What reads a program, and finds it in the cache, does without them: they take as long to
-# import as all of the reading.
-_COMPILED = frozenset(["arith", "func", "gpu", "math", "memref", "scf", "vector"])
+
+class _Dialect(ModuleType):
+    """A dialect of kernels and host functions, whose module is imported when something of it is used.
+
+    What reads a program, and finds it or its kernels in the cache, does without most of them: their import takes as
+    long as all of the reading.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        module = importlib.import_module(f"jaxlib.mlir.dialects.{self.__name__}")
+        vars(self).update({key: value for key, value in vars(module).items() if not key.startswith("__")})
+        return getattr(module, name)
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name not in _COMPILED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    dialect = globals()[name] = importlib.import_module(f"jaxlib.mlir.dialects.{name}")  # from now on it is found there
-    return dialect
-
+if not TYPE_CHECKING:
+    arith, func, gpu, math, memref, scf, vector = map(
+        _Dialect, ("arith", "func", "gpu", "math", "memref", "scf", "vector")
+    )
 
 # A function's name, in the generic form.
 _NAME = re.compile(rb'sym_name = "[^"]*"')
@@ -84,6 +91,7 @@ def _make_context() -> ir.Context:
         dialect.register_dialect(made)
     _mlirHlo.register_mhlo_dialect(made)
     _leave_out_classes("llvm", "!llvm.ptr", made)
+    _leave_out_classes("gpu", "!gpu.async.token", made)
     return made
 
 

@@ -59,7 +59,6 @@ class Builder:
         self._f32, self.f64 = ir.F32Type.get(), ir.F64Type.get()
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self.no_signed_zeros = mlir.attribute("#arith.fastmath<nsz>")
-        self.fast_space = mlir.attribute("#gpu.address_space<workgroup>")
         self._unknown = ir.Location.unknown()
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple[Hashable, ...], Val] = {}
@@ -164,6 +163,11 @@ class Builder:
         return ir.MemRefType.get(
             [ir.ShapedType.get_dynamic_size()], element, memory_space=self.fast_space if fast else None
         )
+
+    @property
+    def fast_space(self) -> ir.Attribute:
+        """Where fast memory is."""
+        return mlir.attribute("#gpu.address_space<workgroup>")
 
     def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
         """A scalar or splat constant, at the top of the function, once."""
@@ -475,10 +479,10 @@ class Builder:
         self.module.declare_kernel(kernel, [x.type for x in values])
         one = self.index(1).v
         fast = arith.IndexCastOp(self.i32, self.index(fast_bytes).v).result
-        gpu.LaunchFuncOp(
-            [KERNELS, kernel],
-            (self.index(grid).v, one, one),
-            (threads, one, one),
-            values,
-            dynamic_shared_memory_size=fast,
-        )
+        # By its name: host functions are made without the dialect's classes.
+        attributes = {
+            "kernel": ir.SymbolRefAttr.get([KERNELS, kernel]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, *(1,) * 6, *(0,) * 3, 1, len(values), 0]),
+        }
+        operands = [self.index(grid).v, one, one, threads, one, one, fast, *values]
+        ir.Operation.create("gpu.launch_func", [], operands, attributes)

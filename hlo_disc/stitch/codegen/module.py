@@ -239,4 +239,7 @@ def _empty_module() -> tuple[ir.Module, ir.Block]:
     module = ir.Module.create()
     module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
     with ir.InsertionPoint(module.body):
-        return module, gpu.GPUModuleOp(KERNELS).regions[0].blocks.append()
+        name = ir.StringAttr.get(KERNELS)
+        return module, ir.Operation.create("gpu.module", attributes={"sym_name": name}, regions=1).regions[
+            0
+        ].blocks.append()

@@ -196,9 +196,13 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
     types = [body.type(a.type) for a in arguments]
     fields = _record(types)
     record = body.alloca(fields)
-    for k, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
-        address = body.op(f"getelementptr inbounds {fields}, ptr {record}, i32 0, i32 {k}")
-        body.do(f"store {type_.text} {body[argument]}, ptr {address}, align {_field_alignment(type_)}")
+    offset = 0
+    for argument, type_ in zip(arguments, types, strict=True):
+        bytes_ = _field_alignment(type_)
+        offset = -(-offset // bytes_) * bytes_
+        address = body.op(f"getelementptr inbounds i8, ptr {record}, i32 {offset}")
+        body.do(f"store {type_.text} {body[argument]}, ptr {address}, align {bytes_}")
+        offset += bytes_
     blocks = body[operands[starts[_GRID]]]
     if body.module.machine.launches:
         threads, fast = (body[operands[starts[k]]] for k in (_THREADS, _DYNAMIC_BYTES))

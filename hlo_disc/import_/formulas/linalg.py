@@ -1,4 +1,4 @@
-"""Linear algebra of JAX's arrays, for `by_jax.traced`: by LAPACK's functions, which are those of all frameworks."""
+"""Linear algebra over JAX's arrays, for `by_jax.traced`, by LAPACK's functions, which all frameworks use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def adjoint(a: jax.Array) -> jax.Array:
 
 
 def triangle(a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unit: bool = False, **how: bool) -> jax.Array:
-    """A solution of a x = b, or x a = b, whose batches are spread to each other."""
+    """Solve a x = b, or x a = b; the batches are broadcast to each other."""
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
     return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit, **how)
@@ -51,7 +51,7 @@ def lu_solve(
 
 
 def parity(pivots: jax.Array, dtype: np.dtype) -> jax.Array:
-    """1, or -1 where an odd number of rows were exchanged. pivots: from 0, the second result of `lax.lu`."""
+    """Return 1, or -1 if an odd number of rows were exchanged. pivots: from 0, the second result of `lax.lu`."""
     moved = pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype)
     return jnp.where(jnp.sum(moved, axis=-1) % 2 == 0, 1, -1).astype(dtype)
 
@@ -65,18 +65,18 @@ def unpacked(lu: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def determinant(lu: jax.Array, pivots: jax.Array) -> jax.Array:
-    """Compute a determinant of factors."""
+    """Compute a determinant from factors."""
     return parity(pivots, lu.dtype) * jnp.prod(diagonal(lu), axis=-1)
 
 
 def log_determinant(lu: jax.Array, pivots: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(sign of a determinant, logarithm of its size), of factors."""
+    """Return (sign of a determinant, logarithm of its magnitude) from factors."""
     line = diagonal(lu)
     return parity(pivots, lu.dtype) * jnp.prod(jnp.sign(line), axis=-1), jnp.sum(jnp.log(jnp.abs(line)), axis=-1)
 
 
 def inverse(lu: jax.Array, order: jax.Array) -> jax.Array:
-    """Compute the inverse of a matrix of its factors."""
+    """Compute the inverse of a matrix from its factors."""
     return lu_solve(lu, order, identity(lu))
 
 
@@ -86,6 +86,6 @@ def identity(a: jax.Array) -> jax.Array:
 
 
 def cholesky(a: jax.Array, lower: bool = True) -> jax.Array:
-    """Factor by one triangle; what is not positive definite becomes NaN."""
+    """Factor by one triangle; a matrix that is not positive definite becomes NaN."""
     made = lax.cholesky(a if lower else adjoint(a), symmetrize_input=False)
     return made if lower else adjoint(made)

@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 
 def shape_of(x: Operand) -> Shape:
-    """The shape of any operand."""
+    """Return the shape of any operand."""
     if isinstance(x, Symbolic):
         return tuple(map(Dim.const, x.sizes))
     return x.shape  # type: ignore[union-attr]
 
 
 def ints(r: Reader, x: Operand, what: str) -> list[int]:
-    """An operand that must be known when compiling."""
+    """Return an operand that must be known when compiling."""
     if not isinstance(x, Symbolic) or not x.exact:
         r.unsupported(f"{what} must be constant")
     return list(r.constants(tuple(map(r.evaluator.scalar.number, x.elements)), what))
@@ -79,7 +79,7 @@ def _rank(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def target_shape(r: Reader, x: Operand, sizes: Sequence[Dim], have: Shape) -> Shape:
-    """The sizes that `Reshape` is given, -1 worked out."""
+    """Return the sizes that `Reshape` is given, with -1 computed."""
     open_axes = [i for i, d in enumerate(sizes) if d.is_const and d.value == -1]
     if len(open_axes) > 1:
         r.unsupported("two sizes of -1")
@@ -127,7 +127,7 @@ def _squeezed(shape: Sequence[T], op: Node, one: Callable[[T], bool]) -> list[in
 
 
 def _said(op: Node) -> Sequence[int]:
-    """The axes that a Squeeze names; without any it drops all that are 1."""
+    """Return the axes that a Squeeze names; without any it drops all axes of size 1."""
     return op.attributes.get("squeeze_dims") or op.attributes.get("axis") or ()
 
 
@@ -181,7 +181,7 @@ def _range(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _times(span: Dim, step: Dim) -> Dim | None:
-    """How often a size goes into a multiple of it."""
+    """Return how often a size goes into a multiple of it."""
     if step.is_const or len(step.symbols) != 1 or step is not Dim.symbol(name := next(iter(step.symbols))):
         return None
     times = span.substitute({name: ONE})
@@ -189,7 +189,7 @@ def _times(span: Dim, step: Dim) -> Dim | None:
 
 
 def _list_diff(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The numbers of one list that another has not, and where they are."""
+    """Return the numbers of one list that the other does not have, and their positions."""
     here, there = (ints(r, x, "the numbers") for x in operands)
     kept = [(Dim.const(x), Dim.const(i)) for i, x in enumerate(here) if x not in there]
     columns = ([pair[k] for pair in kept] for k in range(2))
@@ -208,7 +208,7 @@ def _lin_space(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def array_1d(r: Reader, x: Operand) -> Operand:
-    """A scalar as a vector of one element."""
+    """Return a scalar as a vector of one element."""
     if isinstance(x, Symbolic):
         made = Symbolic(x.dtype, (1,), x.elements, x.exact)
         if not x.exact:
@@ -256,7 +256,7 @@ def _concat_sizes(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray | None:
 
 
 def _concat_offset(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Where each part begins in what they are concatenated to."""
+    """Return where each part begins in the concatenation."""
     shapes = [r.elements(x) for x in operands[1:]]
     axis, at, made = axis_of(r, operands[0], len(shapes[0])), ZERO, []
     for shape in shapes:
@@ -323,7 +323,7 @@ def _pad_sizes(r: Reader, op: Node, x: np.ndarray, pairs: np.ndarray, *number: n
 
 
 def _mirror_pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Index arithmetic: an element outside is that at its mirror image."""
+    """Pad by reflection: an element outside is the one at its mirror image."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     symmetric = op.attributes["mode"] == "SYMMETRIC"
     for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
@@ -337,7 +337,7 @@ def _mirror_pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
-    """Which of n elements each of those of the padded axis is."""
+    """Return for each element of the padded axis which of n elements it is."""
     place = iota(r, (low + n + high,), 0, np.int64) - low
     size = filled(r, n, np.int64)
     before = -place - 1 if symmetric else -place
@@ -346,7 +346,7 @@ def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
 
 
 def _mirror_pad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Every element gets the sum of its images: a product with the matrix of which image is whose."""
+    """Compute the gradient of reflection: every element gets the sum of its images, by a product with a 0-1 matrix."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
         if low is ZERO and high is ZERO:

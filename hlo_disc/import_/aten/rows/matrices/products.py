@@ -24,7 +24,7 @@ def _scaled(r: AtenReader, x: Array, factor: Operand) -> Array:
 
 
 def _added(batch: int) -> Callable[..., Array]:
-    """beta * c + alpha * a @ b; where beta is 0, what c holds does not count."""
+    """Compute beta * c + alpha * a @ b. If beta is 0, c is not used, not even its NaNs."""
 
     def handle(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
         made = _scaled(r, _product(r, a, b, batch), alpha)

@@ -98,8 +98,7 @@ def _read(program: Program, texts: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split NAME=FILE into a name and a path, and FILE into "" and a path. A file whose own name has a "=" is a file.
-    """
+    """Split NAME=FILE into name and path, and FILE into "" and a path. A file whose own name has a "=" is a file."""
     name, equals, path = text.rpartition("=")
     if not equals or Path(text).exists():
         return "", text

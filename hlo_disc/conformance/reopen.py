@@ -19,8 +19,7 @@ Naming = Mapping[Place, str]
 
 @dataclass(frozen=True)
 class Opened:
-    """The dims as `compile` takes them; empty if no dim can be a symbol, for which `reason` says why. share: "2 of 3".
-    """
+    """The dims as `compile` takes them; empty if none can be a symbol, with the `reason`. share: "2 of 3"."""
 
     dims: Mapping[int, str]
     share: str = ""

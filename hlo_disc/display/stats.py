@@ -150,8 +150,7 @@ class Log:
             self._tallies.append(tally)
 
     def fall_back(self, made: FallbackCount, text: str) -> None:
-        """Note that calls run through `jax.jit` from now on. text: a warning, given once for each reason; "" for none.
-        """
+        """Note that calls run through `jax.jit` from now on. text: a warning, once for each reason; "" for none."""
         if text and all(known.reason != made.reason for known in list(self._fallbacks)):
             warnings.warn(text, FallbackWarning, stacklevel=5)
         self._fallbacks.append(made)

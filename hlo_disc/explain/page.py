@@ -189,8 +189,7 @@ def _sources(places: Sequence[str]) -> tuple[Sequence[object], Sequence[object]]
 
 
 def _excerpt(name: str, lines: set[int]) -> list[object]:
-    """Return these lines of a file and some around them, with their numbers; only the lines if there is no such file.
-    """
+    """Return these lines of a file and some around them, with numbers; only the lines if there is no such file."""
     try:
         text = linecache.getlines(name)
     except (OSError, ValueError, MemoryError):

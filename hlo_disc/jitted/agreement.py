@@ -55,8 +55,7 @@ def _negated(guard: Guard) -> Guard:
 
 
 def _left(general: Graph, region: Sequence[Guard], special: Traced) -> list[list[Guard]] | None:
-    """Return the parts of a region for which `special` was not traced; None if `general` differs within its own parts.
-    """
+    """Return the parts of a region for which `special` was not traced; None if `general` differs in its own parts."""
     needed = [asked.guard() for asked in (*special.numbers, *special.asked)]
     left = []
     try:

@@ -50,7 +50,6 @@ class Lowered:
 def build(
     source: Graph | Callable[[], Graph], options: Options, sizes: Sequence[Sequence[int]] | None = None
 ) -> Executable:
-    """Compile a graph, or a function that makes one. sizes: those of the inputs in a call that may take some kernels.
-    """
+    """Compile a graph, or a function that makes one. sizes: those of a call's inputs, which may take some kernels."""
     program, unmade = pipeline.compile_for_call(source, options, sizes)
     return Executable(program, options, unmade)

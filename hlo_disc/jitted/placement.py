@@ -60,8 +60,7 @@ class Placement:
         return results
 
     def _release(self, donated: list[tuple[int, jax.Array]], leaves: Sequence[ArrayLike], results: object) -> None:
-        """Delete the donated arrays whose memory a result could use. Raises ArgumentError for one that is passed twice.
-        """
+        """Delete the donated arrays whose memory a result could use. Raises ArgumentError for one passed twice."""
         from jax import tree_util
 
         usable: list[tuple[int, Any]] = []

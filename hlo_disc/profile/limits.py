@@ -66,8 +66,7 @@ class Limits:
 
 
 def measure() -> Limits:
-    """Measure the best of several rounds on all cores, which takes about two seconds. Raises DeviceError if it cannot.
-    """
+    """Measure the best of several rounds on all cores, in about two seconds. Raises DeviceError if it cannot."""
     x86_loops.check()
     f32, bf16, read = x86_loops.f32(), x86_loops.bf16(), x86_loops.read()
     with ThreadPoolExecutor(usable_cores()) as pool:  # threads may use what the process has asked for when they begin

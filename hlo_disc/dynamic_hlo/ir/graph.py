@@ -77,8 +77,7 @@ class Region:
 
     @functools.cached_property
     def key(self) -> tuple[Hashable, ...]:
-        """Return a key that is equal for regions that compute the same: their structure, with values numbered in order.
-        """
+        """Return a key that is equal for regions that compute the same: the structure, with numbered values."""
         numbers = {value: i for i, value in enumerate(self.inputs)}
         rows: list[Hashable] = [types_key(self.inputs)]
         rows += [op_key(op, op.operands, numbers) for op in self.ops]
@@ -226,8 +225,7 @@ class Guard:
 
 
 def raw_dim(argument: int, axis: int) -> Dim:
-    """Return the size that a call passed for `axis` of `argument`, as a symbol; bindings and guards consist of these.
-    """
+    """Return the size that a call passes for `axis` of `argument`, as a symbol, for bindings and guards."""
     return Dim.symbol(f"%{argument}.{axis}")
 
 

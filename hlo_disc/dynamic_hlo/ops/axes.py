@@ -152,8 +152,7 @@ class AxisRule:
     def renumbered(
         self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
     ) -> dict[str, object]:
-        """Return the op's attributes for values with new axes. products: maps sizes of old axes to those of new axes.
-        """
+        """Return the op's attributes for values with new axes. products: maps sizes of old axes to new ones."""
         attrs = dict(op.attrs)
         for name, of in (self.attributes or {}).items():
             value = attrs[name]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
-    """Print a custom call. Operands and results are row-major, as in DHLO; an attribute has the handler's axis order.
-    """
+    """Print a custom call. Operands and results are row-major, as in DHLO; an attribute has the handler's order."""
     attrs = op.attrs
     names = [printer.names[x] for x in op.operands]
     types = [value_type(x) for x in op.operands]

@@ -94,8 +94,7 @@ class Dim:
 
     @staticmethod
     def symbol(name: str) -> Dim:
-        """Return the symbol `name`: letters, digits and `_ .`, a letter or `_` first; the compiler's own begin with
-        `%`."""
+        """Return the symbol `name`: letters, digits and `_ .`, a letter or `_` first; internal ones begin with `%`."""
         atom = _atoms.get(("symbol", name))
         if atom is None:
             if not parser.NAME.fullmatch(name):
@@ -105,8 +104,7 @@ class Dim:
 
     @staticmethod
     def parse(text: str) -> Dim:
-        """Parse what `str` writes, what JAX writes, and Python's operators: `2*b*s + 1`, `mod(s, 8)`, `s % 8`, `s //
-        2`.
+        """Parse the forms of `str`, of JAX, and Python's operators: `2*b*s + 1`, `mod(s, 8)`, `s % 8`, `s // 2`.
 
         The grammar is in parser.py. Raises ParseError.
         """

@@ -1,5 +1,4 @@
-"""The ops that are decomposed before a graph is read: all that PyTorch or `formulas.py` can, except those with a row.
-"""
+"""The ops that are decomposed before reading a graph: all that PyTorch or `formulas.py` can, but those with a row."""
 
 from __future__ import annotations
 

@@ -129,8 +129,7 @@ class AtenReader(Tensors):
         return self.data.dim(expression.xreplace(self._negative))
 
     def fixed(self, size: Dim | int) -> int:
-        """Return a number that must be known when compiling: its value at this call. PyTorch compiles again for others.
-        """
+        """Return a number that must be known when compiling: its value at this call. Others compile again."""
         if isinstance(size, int) or size.is_const:
             return int(size) if isinstance(size, int) else size.value
         if size not in self._sources or is_of_data(self._sources[size]):
@@ -282,8 +281,7 @@ class AtenReader(Tensors):
     def _inputs(
         self, placeholders: Sequence[Node], all_numbers: bool = False
     ) -> tuple[tuple[int, ...], tuple[int, ...], list[symbols.Input]]:
-        """Make the inputs: the placeholders that are tensors, and numbers (all, or those that no tensor's shape gives).
-        """
+        """Make the inputs: placeholders of tensors, and numbers (all, or those that no tensor's shape gives)."""
         open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
         tensors, inputs = [], []
         self.data.of_arguments = True

@@ -129,8 +129,7 @@ class Pool:
         return self._fold([*arrays, *starts], self.strides, (1,) * len(self.window), self.pads, body)
 
     def reduce(self, x: Array, kind: str, start: float | None = None) -> Array:
-        """Combine each window. kind: add, mul, max, min; padding changes nothing. start: another identity, if needed.
-        """
+        """Combine each window. kind: add, mul, max, min; padding changes nothing. start: another identity."""
         first = x.like(identity(kind, x.dtype) if start is None else start)
         return self.combine([x], [first], monoid_region(kind, x.dtype))[0]
 
@@ -148,8 +147,7 @@ class Pool:
         return self.combine([x, numbers], starts, maximum_region(x.r, x.dtype, nans))
 
     def chosen(self, x: Array, y: Array) -> Array:
-        """Compute the gradient of maxima of x: the first largest element of each window gets the window's element of y.
-        """
+        """Compute the gradient of maxima of x: a window's first largest element gets its element of y."""
         canonical = x.r.facts.canonical
         return x.emit(
             "select_and_scatter",

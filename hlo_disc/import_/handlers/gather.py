@@ -209,8 +209,7 @@ def make_scatter(
     combining: tuple[Region, tuple[Value, ...]],
     unique: bool = False,
 ) -> Sequence[Value]:
-    """Scatter windows into operands. combining: the region, and the values it captures. unique: no index occurs twice.
-    """
+    """Scatter windows into operands. combining: the region, and its captured values. unique: no index occurs twice."""
     for values in (xs, updates):
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)

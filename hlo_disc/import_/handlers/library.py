@@ -90,8 +90,7 @@ def _callback(r: Reader, op: ir.OpView) -> Config:
 
 
 def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:
-    """Replace the singular vectors of a matrix without elements by those of the identity, since LAPACK is not called.
-    """
+    """Replace singular vectors of a matrix without elements by those of the identity, since LAPACK is not called."""
     rows, columns = matrix.shape[-2:]
     if all(r.facts.at_most(ONE, d) is Truth.YES for d in (rows, columns)):
         return factor

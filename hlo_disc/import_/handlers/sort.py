@@ -58,8 +58,7 @@ def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:
 
 
 def _top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
-    """Return the largest (or smallest) elements of the last axis in order, and their indices; of equal ones the first.
-    """
+    """Return the largest (or smallest) elements of the last axis in order, and indices; of equal ones the first."""
     attributes: ir.OpAttributeMap | ir.DictAttr = op.attributes
     if "mhlo.attributes" in attributes:  # a custom call that stands for the op
         attributes = ir.DictAttr(attributes["mhlo.attributes"])

@@ -144,8 +144,7 @@ def _settle_sizes(things: Iterable[object]) -> None:
 
 
 def _identity(thing: object, within: tuple[int, ...]) -> Hashable:
-    """Return a key that is equal for the same object, and for functions with the same code that read the same values.
-    """
+    """Return a key equal for the same object, and for functions with the same code that read the same values."""
     if isinstance(thing, _ATOMS):
         return type(thing).__name__, repr(thing)
     if isinstance(thing, jax.tree_util.PyTreeDef):

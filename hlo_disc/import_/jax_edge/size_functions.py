@@ -104,8 +104,7 @@ def _install() -> None:
 
     @functools.wraps(shuffle)
     def shuffled(key: jax.Array, x: jax.Array, axis: int) -> jax.Array:
-        """Shuffle in as many rounds as JAX, whose number grows with the logarithm of the size; one if JAX needs none.
-        """
+        """Shuffle in as many rounds as JAX, which grow with the logarithm of the size; one if JAX needs none."""
         if not is_answered(x.size):
             return shuffle(key, x, axis)
         for rounds in itertools.count(1):

@@ -153,8 +153,7 @@ class Answers:
         raise AssertionError("a trace that starts again does not come here")
 
     def may_be_number(self, d: Dim) -> None:
-        """Note that JAX asked whether the size is a number, which it is not: if the trace fails, this may be the cause.
-        """
+        """Note that JAX asked whether the size is a number, which it is not: a failing trace may be due to this."""
         found = self._numbers.get(d)  # it is asked often, where nothing comes of it
         if found is None:
             found = self._numbers[d] = Asked(d, "==", Dim.const(d.evaluate(self.sizes)), _user_line())
@@ -341,8 +340,7 @@ def _install() -> None:
         return operator.index(value)
 
     def scan_length(xs: Sequence[jax.Array], avals: Sequence[jax.core.ShapedArray], length: Size | None) -> Size:
-        """Return the given length as a size: JAX makes a number of it, and hashes those of the arrays, to compare them.
-        """
+        """Return the given length as a size. JAX makes it a number, and hashes those of the arrays, to compare them."""
         sizes = [n for x in avals for n in getattr(x, "shape", ())[:1]]
         n = next(filter(is_answered, sizes), None) if length is None else length
         if is_answered(n) and len(sizes) == len(avals) and all(n == other for other in sizes):

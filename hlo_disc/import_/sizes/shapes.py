@@ -182,8 +182,7 @@ Rule = Callable[[Evaluator, Any, Sequence[Any], tuple[int, ...]], "tuple[Element
 
 
 def _elementwise(function: Callable[..., Element | None]) -> Rule:
-    """Make a rule from a function `(Elements, *elements) -> element or None`; a scalar operand stands for all elements.
-    """
+    """Make a rule from a function `(Elements, *elements) -> element or None`. Scalars are broadcast."""
 
     def rule(
         ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]

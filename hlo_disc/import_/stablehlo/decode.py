@@ -63,8 +63,7 @@ class Decoder:
         return found
 
     def static_tensor(self, kind: ir.Type) -> tuple[np.dtype, tuple[int, ...] | None]:
-        """Return the dtype and sizes of a tensor type; None for the sizes if one is `?`. Raises UnsupportedTypeError.
-        """
+        """Return dtype and sizes of a tensor type; None for the sizes if one is `?`. Raises UnsupportedTypeError."""
         dtype, sizes = self.tensor(kind)
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
@@ -152,8 +151,7 @@ def _complex(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
 
 
 def array(attribute: ir.Attribute, dtype: np.dtype) -> np.ndarray:
-    """Return a dense attribute as an array: a view of MLIR's memory if numpy has the dtype, with strides 0 for a splat.
-    """
+    """Return a dense attribute as array: a view of MLIR's memory if numpy has the dtype. A splat has strides 0."""
     if not isinstance(attribute, ir.DenseElementsAttr):
         raise UnsupportedOpError(
             f"a constant of the form {type(attribute).__name__} is not supported: write it as dense elements"

@@ -234,8 +234,7 @@ class Reader(Construction):
         self.unsupported()
 
     def need_types(self, op: ir.OpView, values: Sequence[Value]) -> None:
-        """Require that the results of an op, of which the verifier knows little, have the types that the module writes.
-        """
+        """Require that an op's results have the types that the module writes, if the verifier knows little of it."""
         if len(values) != len(op.results):
             self.unsupported(f"it has {len(op.results)} results where {len(values)} are made")
         for number, (result, value) in enumerate(zip(op.results, values, strict=True)):

@@ -63,8 +63,7 @@ def taken(x: Symbolic, made: Symbolic, op: Node, computed: Callable[[], Value]) 
 
 
 def folding(fold: Fold, handler: Handler) -> Handler:
-    """Make a handler that computes sizes from sizes with `fold(reader, op, *arrays)`, and ops from all other operands.
-    """
+    """Make a handler that computes sizes from sizes with `fold(reader, op, *arrays)`, and ops from other operands."""
 
     def both(r: Reader, op: Node, operands: list[Operand]) -> Result:
         found = _folded(r, op, operands, fold)

@@ -46,8 +46,7 @@ class Grid:
         return where(self.is_empty, 0, made)
 
     def gradients(self, dy: Array, x: Array, axes: Sequence[int]) -> list[Array]:
-        """Compute the gradients of the operand and of both ends of the grid, which get those of everything beyond them.
-        """
+        """Compute the gradients of the operand and of both ends of the grid, which get those beyond them."""
         (empty, low, high, *_) = together([self.is_empty, self.low, self.high, x])
         zero = dy.like(0)
         inside = ((x >= low) & (x <= high)) | empty

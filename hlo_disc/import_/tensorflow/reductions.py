@@ -150,8 +150,7 @@ def _top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _in_top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Test for the first elements. A row with a number that is not finite has none, nor has an element outside the row.
-    """
+    """Test for the first elements. Rows with a number that is not finite have none; indices outside are none."""
     scores, targets = array(r, operands[0]), array(r, operands[1])
     own = take_along(scores, targets.expand(1), 1)
     better = (scores > own).cast(np.int32).sum([1])

@@ -1,5 +1,4 @@
-"""Ops that TensorFlow's XLA compiles and hlo_disc does not, with the reasons for errors and `docs/tensorflow_ops.md`.
-"""
+"""Ops that TensorFlow's XLA compiles and hlo_disc does not, with reasons for errors and `docs/tensorflow_ops.md`."""
 
 from __future__ import annotations
 

@@ -83,8 +83,7 @@ def pushforward(flat: FlatFunction, mask: Mask) -> FlatFunction:
 
 
 def pullback(flat: FlatFunction, mask: Mask, count: int) -> FlatFunction:
-    """Return (arrays, cotangents of the `count` differentiable results) -> cotangents of those in the mask: `jax.vjp`.
-    """
+    """Return (arrays, cotangents of `count` differentiable results) -> cotangents of those in the mask: `jax.vjp`."""
 
     def pulled(*leaves: jax.Array) -> list[ArrayLike]:
         of, chosen = _of(flat, mask, leaves[: len(mask)])

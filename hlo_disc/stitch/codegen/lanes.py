@@ -90,7 +90,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def in_turn(self, x: Val, y: Val) -> Val:
-        """Interleave the lanes of x, y, …."""
+        """Interleave the lanes of x and y."""
 
     @abstractmethod
     def is_multiple(self, x: Scalar, number: int) -> None:
@@ -247,8 +247,7 @@ class SimdLanes(Lanes):
     def load_strided(
         self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False
     ) -> Val:
-        """Load every `stride`th element from `base` on, by the vectors that contain them, all of whose elements exist.
-        """
+        """Load every `stride`th element from `base` on, by the vectors with them, all of whose elements exist."""
         step = abs(stride)
         if stride < 0:
             base = base + stride * (lanes - 1)

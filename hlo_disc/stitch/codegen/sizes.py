@@ -45,7 +45,7 @@ class Sizes:
             return b.binary("+", magnitude(x), magnitude(y))
 
         def least(x: Scalar, y: Scalar) -> Scalar:
-            """Return the lesser of the two, where the second is not negative and may be huge: "all of it"."""
+            """Bound a minimum: by the other operand if one is a constant from 0 on, which may be huge ("all of it")."""
             numbers = [n for n in (x, y) if isinstance(n, int)]
             if len(numbers) == 1 and numbers[0] >= 0:
                 return y if isinstance(x, int) else x

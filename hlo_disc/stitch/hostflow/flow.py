@@ -196,8 +196,7 @@ class Flow:
         return call
 
     def _sizes_of_call(self, dims: Val) -> tuple[Sizes, dict[str, Scalar]]:
-        """Compute all sizes from those that a call passes, each loaded at its first use. Returns the program's symbols.
-        """
+        """Compute all sizes from those that a call passes, each loaded at its first use. Returns the symbols."""
         known = _Loaded(self.b, dims, self.graph.inputs)
         raw = Sizes(self.b, known, self.graph.facts)
         symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}

@@ -15,8 +15,7 @@ from hlo_disc.errors import CompileError
 
 
 def with_definitions(graph: Graph) -> Graph:
-    """Return the graph with its definitions as ops `define` (scalar) {symbol, effect}, and dependent guards as checks.
-    """
+    """Return the graph with definitions as ops `define` (scalar) {symbol, effect}, and dependent guards as checks."""
     if not graph.definitions:
         return graph
     names: dict[Value, list[str]] = {}

@@ -39,7 +39,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class NativeGenerator:
-    """Implements `hlo_disc.targets.target.Generator`, but for what the machine is.
+    """The part of `hlo_disc.targets.target.Generator` that all CPUs share.
 
     triple: LLVM's name of machine and system.
     cpu, llvm: LLVM's CPU name and feature string. tune: the CPU to schedule for.
@@ -79,7 +79,7 @@ class NativeGenerator:
 
     @property
     def linked(self) -> bool:
-        """Functions that loops are outlined to are compiled once."""
+        """Return true: functions that loops are outlined to are compiled once."""
         return True
 
     @contextmanager
@@ -91,7 +91,7 @@ class NativeGenerator:
             yield NativeCompilation(self, dump, made, store)
 
     def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
+        """Compile LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
         # closed here and in this order: the garbage collector could free a context before its module
         with self._machine() as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
             llvm_ir.optimize(parsed, machine)
@@ -146,7 +146,7 @@ class NativeCompilation:
     batches: list[list[_Module]] = field(default_factory=list)
 
     def add(self, module: ir.Module, prefix: str = "", key: bytes = b"", record: bytes = b"") -> None:
-        """Kernels, whose code threads make, a batch at a time."""
+        """Add kernels. Threads compile them, a batch at a time."""
         added = _Module(module, Unit(key.hex()[:_DIGITS] or str(len(self.modules)), prefix), key, record)
         self.modules.append(added)
         if len(self.waiting) == _BATCH or any(added.unit.section == x.unit.section for x in self.waiting):
@@ -154,17 +154,17 @@ class NativeCompilation:
         self.waiting.append(added)
 
     def take(self, key: bytes, code: bytes, prefix: str = "", types: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Code from the store, which is linked as it is."""
+        """Add code from the store, which is linked unchanged."""
         unit = Unit(key.hex()[:_DIGITS], prefix)
         self.found.append(Part(code, {unit.symbols: unit.linked}))
         self.types.update({prefix + name: type_ for name, type_ in types.items()})
 
     def reuse(self, objects: Sequence[bytes]) -> None:
-        """Code that the program has already."""
+        """Mark code that the program has already."""
         self.reused.extend(map(Part, kernels_of(objects)))
 
     def finish(self, *host: ir.Module) -> bytes:
-        """A position-independent ELF object.
+        """Return a position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
@@ -187,7 +187,7 @@ class NativeCompilation:
         return joined([*self.reused, *self.found, *parts])
 
     def _begin(self) -> None:
-        """Let threads make the code of what waits."""
+        """Let threads compile the waiting modules."""
         batch = list(self.waiting)
         self.waiting.clear()
         self.batches.append(batch)

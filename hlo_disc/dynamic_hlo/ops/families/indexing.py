@@ -39,8 +39,7 @@ from hlo_disc.errors import ShapeError
 
 
 def _need_numbers(op: Op, facts: ShapeFacts, x: Value, indices: Value) -> tuple[list[Dim], tuple[int, ...]]:
-    """Return the sizes of the batch axes, and the operand axes that a window spans. Raises if the numbers do not fit.
-    """
+    """Return the sizes of the batch axes, and the operand axes that a window spans. Raises for a misfit."""
     attrs, vector = op.attrs, op.attrs["index_vector_dim"]
     batching, dropped = attrs["operand_batching_dims"], attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
     need_integer(op, indices, "the indices")

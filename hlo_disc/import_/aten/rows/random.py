@@ -118,8 +118,7 @@ def _order(r: AtenReader, keys: Array) -> Array:
 
 
 def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: object) -> Array:
-    """Draw classes: without replacement those with the largest weight over an exponential number, else by running sums.
-    """
+    """Draw classes: without replacement of the largest weight over an exponential number, or by running sums."""
     wide = weights.cast(computed(weights.dtype))
     if not replacement:
         drawn = unit(_words(r, wide.shape), wide.dtype)

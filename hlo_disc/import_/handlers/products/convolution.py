@@ -56,8 +56,7 @@ def make_convolution(
     batch_groups: int,
     **attrs: object,
 ) -> Value:
-    """Emit a convolution whose operands fit. pairs: the padding of each spatial axis. The rest are DHLO's attributes.
-    """
+    """Emit a convolution whose operands fit. pairs: the padding of each spatial axis. Others are DHLO's attributes."""
     groups = feature_groups
     low, high = pairs[::2], pairs[1::2]
     batch, channels, *sizes = (x.shape[a] for a in specs["lhs_spec"])

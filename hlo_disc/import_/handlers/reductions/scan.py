@@ -70,8 +70,7 @@ def _scan(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
 
 
 def _as_cumulative(r: Reader, scan: _Scan) -> list[Value] | None:
-    """Emit a cumulative op if every output is a carried value, combined by a monoid with one operand; else return None.
-    """
+    """Emit a cumulative op if every output is a carried value, combined by a monoid with one operand; else None."""
     n = len(scan.xs)
     if scan.captured or len(scan.inits) != n or scan.outputs != scan.carried:
         return None

@@ -167,8 +167,7 @@ def _size(r: Reader, x: Operand) -> Dim | None:
 def _added(
     r: Reader, block: Block, argument: program.Result, after: program.Result, kept: Mapping[program.Result, Operand]
 ) -> int:
-    """Return the number that an iteration adds to an argument; 0 for anything else. kept: arguments that do not change.
-    """
+    """Return the number that an iteration adds to an argument; else 0. kept: arguments that do not change."""
     makers = {op.results[0]: op for op in block.operations if op.results}
     add = makers.get(after)
     if add is None or add.name not in ("tf.AddV2", "tf.Sub") or argument not in add.operands:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 def _memory(r: AtenReader, node: Node) -> tuple[Array, Dim, tuple[int, ...]]:
-    """Return a node's memory: the dense tensor that owns it, the offset where it begins, and its axes, slowest first.
-    """
+    """Return a node's memory: the dense tensor that owns it, the offset where it begins, its axes, slowest first."""
     while _is_view(node):
         node = node.args[0]
     fake = node.meta["val"]

@@ -33,8 +33,7 @@ def _along(x: Array, axis: int, like: Array) -> Array:
 
 @frozen
 class Line:
-    """A table of positions. at: (results, elements of a window), the numbers of elements; inside: which of them exist.
-    """
+    """A table of positions. at: (results, elements of a window), the elements' numbers; inside: which of them exist."""
 
     at: Array
     inside: Array

@@ -35,7 +35,8 @@ def traced(
     known = [f"{name(a)} >= {name(b)}" for a, b in at_least if a is not b and not (a.is_const and b.is_const)]
 
     def flat(*tracers: jax.Array) -> list[jax.Array]:
-        return jax.tree.leaves(fn(*tracers))
+        results: list[jax.Array] = jax.tree.leaves(fn(*tracers))
+        return results
 
     with jax.enable_x64(True):
         graph, _ = from_jax(flat, leaves, dims, [f"operand {i}" for i in range(len(arrays))], known)

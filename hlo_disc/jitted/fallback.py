@@ -37,7 +37,8 @@ def in_numpy(results: T) -> T:
     """Convert the results of a call whose arrays are all numpy's; random keys have no such form."""
     from jax import tree_util
 
-    return tree_util.tree_map(lambda result: result if is_key(result.dtype) else np.asarray(result), results)
+    converted: T = tree_util.tree_map(lambda x: x if is_key(x.dtype) else np.asarray(x), results)
+    return converted
 
 
 def all_numpy(kinds: Sequence[type]) -> bool:

@@ -102,7 +102,8 @@ def _type(array: jax.Array) -> str:
 def _leaves(shardings: object) -> list[object]:
     from jax import tree_util
 
-    return tree_util.tree_leaves(shardings)
+    leaves: list[object] = tree_util.tree_leaves(shardings)
+    return leaves
 
 
 def _is_first_cpu(place: object) -> bool:

@@ -300,4 +300,4 @@ def _conversions(by_place: Sequence[Conversion]) -> tuple[tuple[int, Callable[[A
 
 
 def is_leaf_tree(tree: Structure) -> bool:
-    return tree.num_nodes == 1 and tree.num_leaves == 1
+    return bool(tree.num_nodes == 1 and tree.num_leaves == 1)

@@ -48,7 +48,7 @@ def watch(settings: Settings) -> Callable[[], bool]:
 
 
 def jit_is_disabled() -> bool:
-    return config.disable_jit.value
+    return bool(config.disable_jit.value)
 
 
 def log_level() -> int:

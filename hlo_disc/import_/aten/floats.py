@@ -6,7 +6,7 @@ The program computes them, in f64 as Python does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sympy
 from torch.utils._sympy import functions
@@ -134,7 +134,7 @@ _GROWING = (*_EXACT, functions.FloatPow, functions.OpaqueUnaryFn_log2, *_ROUNDIN
 
 
 # By the name of a sympy function.
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "ToFloat": lambda r, x: x,
     "Add": _folded("add"),
     "Mul": _folded("multiply"),

@@ -169,7 +169,7 @@ class AtenReader(Tensors):
 
     def call(self, module: GraphModule, arrays: Sequence[object]) -> list[Any]:
         """Return the results of a graph, as `run` has them, as arrays."""
-        return arrays_of(self, self.run(module, values_of(arrays)))
+        return list(arrays_of(self, self.run(module, values_of(arrays))))
 
     def run(self, module: GraphModule, args: Sequence[object]) -> list[object]:
         """Return the results of a graph that the current op calls with these values, at the sizes of its trace."""
@@ -489,7 +489,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """Copy the contents of a tensor to numpy, also while PyTorch is tracing."""
     with unset_fake_temporarily(), torch.no_grad():
         plain = tensor.resolve_conj().resolve_neg().contiguous()
-        bits = plain.reshape(-1).view(torch.uint8).numpy().copy()
+        bits: np.ndarray = plain.reshape(-1).view(torch.uint8).numpy().copy()
     return bits.view(DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
 
 

@@ -147,4 +147,4 @@ def _is_strided(x: object) -> bool:
 
 
 def _storage(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata
+    return int(x.untyped_storage()._cdata)

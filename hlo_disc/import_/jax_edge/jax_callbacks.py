@@ -37,7 +37,7 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 _ELSEWHERE = (*_ATOMS, type, types.ModuleType, types.CodeType, np.ndarray, jax.Array)
 
 
-class CallbackError(CallError, jax.errors.JaxRuntimeError):
+class CallbackError(CallError, jax.errors.JaxRuntimeError):  # type: ignore[misc]  # JAX's error has no type
     """A callback failed: it raised the cause of this error, or returned a result of another type."""
 
 

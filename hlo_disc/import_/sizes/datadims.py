@@ -85,7 +85,7 @@ class DataDims:
             remainder = r.emit("remainder", (a, b))
             return r.emit("remainder", (r.emit("add", (remainder, b)), b))
 
-        ops = {
+        ops: dict[str, Callable[[Value, Value], Value]] = {
             "add": binary("add"),
             "mul": binary("multiply"),
             "min": binary("minimum"),

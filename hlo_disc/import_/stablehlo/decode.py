@@ -72,7 +72,8 @@ class Decoder:
         key = (decode, attribute)
         if key not in self._attributes:
             self._attributes[key] = decode(attribute)
-        return self._attributes[key]
+        decoded: T = self._attributes[key]
+        return decoded
 
     def line(self, op: ir.OpView) -> str:
         """Return the user's line of an op as "model.py:12:3 (layer)", or ""."""
@@ -120,7 +121,7 @@ def enumerator(attribute: ir.Attribute) -> str:
 
 def is_token(value: MlirValue) -> bool:
     """Whether a value of a module only orders effects."""
-    return mlir.stablehlo.TokenType.isinstance(value.type)
+    return bool(mlir.stablehlo.TokenType.isinstance(value.type))
 
 
 def flag(attribute: ir.Attribute) -> bool:
@@ -196,7 +197,8 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsA
                 constant = mlir.arith.ConstantOp(attribute.type, attribute)
                 mlir.func.ReturnOp([mlir.arith.BitcastOp(kind, constant.result)])
         mlir.run_passes(module, "canonicalize")
-        return function.entry_block.operations[0].attributes["value"]
+        bits: ir.DenseElementsAttr = function.entry_block.operations[0].attributes["value"]
+        return bits
 
 
 def _parts(location: ir.FusedLoc) -> list[ir.Location]:

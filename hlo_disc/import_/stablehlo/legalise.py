@@ -47,7 +47,7 @@ def legalised(module: ir.Module) -> ir.Module:
 
 def _call(target: str, op: ir.Operation) -> ir.OpView:
     """Replace an op by a custom call with its attributes."""
-    call = stablehlo.CustomCallOp(
+    call: ir.OpView = stablehlo.CustomCallOp(
         [r.type for r in op.results], list(op.operands), call_target_name=ir.StringAttr.get(target)
     )
     for name in op.attributes:

@@ -156,7 +156,8 @@ def sign(x: Array) -> Array:
 
 def approximately(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, y = (array(r, o) for o in operands)
-    return (abs(x - y) < op.attributes.get("tolerance", 1e-5)).value
+    tolerance: float = op.attributes.get("tolerance", 1e-5)
+    return (abs(x - y) < tolerance).value
 
 
 def _cast(r: Reader, op: Node, operands: list[Operand]) -> Result:

@@ -150,7 +150,8 @@ def _lrn_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x, y = (array(r, o) for o in operands)
     size, beta = _lrn_size(op, x)
     others = _over_channels(op, dy * y / size)
-    return (dy * size.op("power", -beta) - x * others * (2 * op.attributes.get("alpha", 1.0) * beta)).value
+    alpha: float = op.attributes.get("alpha", 1.0)
+    return (dy * size.op("power", -beta) - x * others * (2 * alpha * beta)).value
 
 
 HANDLERS: dict[str, Handler] = {

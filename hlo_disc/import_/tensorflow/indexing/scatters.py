@@ -80,7 +80,8 @@ def _finite(kind: str, dtype: np.dtype) -> np.generic | np.ndarray:
     if dtype.kind in "iu":
         return identity(kind, dtype)
     info = ml_dtypes.finfo(dtype)
-    return info.min if kind == "max" else info.max
+    end: np.generic = info.min if kind == "max" else info.max
+    return end
 
 
 def _last_segment(r: Reader, ids: Array) -> Dim:

@@ -216,12 +216,9 @@ def _mod(a: Interval, b: Interval) -> Interval:
     return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
 
 
-def _min(*args: Interval) -> Interval:
-    return min(low for low, _ in args), min(high for _, high in args)
-
-
-def _max(*args: Interval) -> Interval:
-    return max(low for low, _ in args), max(high for _, high in args)
-
-
-_TABLE: Mapping[str, Callable[..., Interval]] = {"floordiv": _floordiv, "mod": _mod, "min": _min, "max": _max}
+_TABLE: Mapping[str, Callable[..., Interval]] = {
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "min": lambda *args: (min(low for low, _ in args), min(high for _, high in args)),
+    "max": lambda *args: (max(low for low, _ in args), max(high for _, high in args)),
+}

@@ -14,11 +14,13 @@ def adjoint(a: jax.Array) -> jax.Array:
     return jnp.swapaxes(a, -1, -2).conj()
 
 
-def triangle(a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unit: bool = False, **how: bool) -> jax.Array:
+def triangle(
+    a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unitriangular: bool = False, **how: bool
+) -> jax.Array:
     """Solve a x = b, or x a = b; the batches are broadcast to each other."""
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
-    return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit, **how)
+    return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular, **how)
 
 
 def diagonal(a: jax.Array) -> jax.Array:
@@ -44,9 +46,9 @@ def lu_solve(
     b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
     if not transposed:
         b = jnp.take_along_axis(b, order, axis=-2)
-        return triangle(lu, triangle(lu, b, False, unit=True), True)
+        return triangle(lu, triangle(lu, b, False, unitriangular=True), True)
     how = {"transpose_a": True, "conjugate_a": conj}
-    made = triangle(lu, triangle(lu, b, True, **how), False, unit=True, **how)
+    made = triangle(lu, triangle(lu, b, True, **how), False, unitriangular=True, **how)
     return jnp.take_along_axis(made, jnp.argsort(order, axis=-2), axis=-2)
 
 

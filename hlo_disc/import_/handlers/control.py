@@ -81,10 +81,10 @@ def _choose(r: Reader, index: Operand, regions: Sequence[ir.Region]) -> Result:
     return make_choice(r, r.data(index), regions)
 
 
-def make_choice(r: Reader, index: Value, regions: Sequence[ir.Region], operands: Sequence[Operand] = ()) -> Result:
-    """Emit a choice between regions that get all operands; an index without a region takes the last one. Returns the
+def make_choice(r: Reader, index: Value, regions: Sequence[ir.Region]) -> Result:
+    """Emit a choice between regions without arguments; an index without a region takes the last one. Returns the
     results."""
-    results = iter(make_branches(r, index, regions, [operands] * len(regions)))
+    results = iter(make_branches(r, index, regions, [()] * len(regions)))
     return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
 
 

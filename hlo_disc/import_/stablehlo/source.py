@@ -43,7 +43,7 @@ def load_module(source: object) -> ir.Module:
     if isinstance(source, str) and is_text(source):
         return _parse(source, "<text>")
     if isinstance(source, (str, os.PathLike)):
-        return _from_file(Path(source))
+        return _from_bytes(Path(source).read_bytes(), os.fspath(source))
     if is_export(source):
         return _from_bytes(source.mlir_module_serialized, f"the export of {getattr(source, 'fun_name', 'a function')}")
     raise ParseError(
@@ -69,10 +69,6 @@ def is_bytecode(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
-
-
-def _from_file(path: Path) -> ir.Module:
-    return _from_bytes(path.read_bytes(), str(path))
 
 
 def _from_bytes(data: bytes, name: str) -> ir.Module:

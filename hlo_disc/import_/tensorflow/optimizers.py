@@ -155,10 +155,6 @@ def _proximal_adagrad(
     return [_proximal(x - g * own, own, l1, l2), squares]
 
 
-def _proximal_descent(op: Node, x: Array, rate: Array, l1: Array, l2: Array, g: Array) -> Sequence[Array]:
-    return [_proximal(x - g * rate, rate, l1, l2)]
-
-
 def _step(rule: Rule) -> Handler:
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         return [x.value for x in rule(op, *(array(r, o) for o in operands))]
@@ -183,7 +179,7 @@ _RULES: dict[str, Rule] = {
     "Momentum": _momentum,
     "PowerSign": _sign_step(lambda base, decay, signs: (base * decay * signs).exp()),
     "ProximalAdagrad": _proximal_adagrad,
-    "ProximalGradientDescent": _proximal_descent,
+    "ProximalGradientDescent": lambda op, x, rate, l1, l2, g: [_proximal(x - g * rate, rate, l1, l2)],
     "RMSProp": _rms,
 }
 HANDLERS: dict[str, Handler] = {f"ResourceApply{name}": _step(rule) for name, rule in _RULES.items()}

@@ -41,10 +41,10 @@ def ints(r: Reader, x: Operand, what: str) -> list[int]:
     return list(r.constants(tuple(map(r.evaluator.scalar.number, x.elements)), what))
 
 
-def axis_of(r: Reader, x: Operand, rank: int, what: str = "the axis") -> int:
-    (axis,) = ints(r, x, what)
+def axis_of(r: Reader, x: Operand, rank: int) -> int:
+    (axis,) = ints(r, x, "the axis")
     if not -rank <= axis < max(rank, 1):
-        r.unsupported(f"{what} {axis} is none of rank {rank}")
+        r.unsupported(f"the axis {axis} is none of rank {rank}")
     return axis % max(rank, 1)
 
 
@@ -68,14 +68,6 @@ def _const(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _shape(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [sizes_operand(r, shape_of(x), result_dtype(op)) for x in operands]
-
-
-def _size(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return sizes_operand(r, [dim_product(shape_of(operands[0]))], result_dtype(op), scalar=True)
-
-
-def _rank(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return sizes_operand(r, [Dim.const(len(shape_of(operands[0])))], result_dtype(op), scalar=True)
 
 
 def target_shape(r: Reader, x: Operand, sizes: Sequence[Dim], have: Shape) -> Shape:
@@ -379,10 +371,6 @@ def _invert_permutation(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), dim=0, stable=False, count=2, body=order)[1]
 
 
-def _broadcast_args(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return sizes_operand(r, broadcast_shape(r, *map(r.elements, operands)), result_dtype(op))
-
-
 def broadcast_shape(r: Reader, a: Shape, b: Shape) -> Shape:
     rank = max(len(a), len(b))
     wide = [(ONE,) * (rank - len(x)) + tuple(x) for x in (a, b)]
@@ -411,7 +399,7 @@ def _ensure(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
-    "BroadcastArgs": _broadcast_args,
+    "BroadcastArgs": lambda r, op, xs: sizes_operand(r, broadcast_shape(r, *map(r.elements, xs)), result_dtype(op)),
     "BroadcastGradientArgs": _broadcast_axes,
     "BroadcastTo": _broadcast_to,
     "Concat": folding(_concat_sizes, _concat),
@@ -434,11 +422,11 @@ HANDLERS: dict[str, Handler] = {
     "PadV2": folding(_pad_sizes, _pad),
     "PlaceholderWithDefault": lambda r, op, operands: operands[0],
     "Range": _range,
-    "Rank": _rank,
+    "Rank": lambda r, op, xs: sizes_operand(r, [Dim.const(len(shape_of(xs[0])))], result_dtype(op), scalar=True),
     "Reshape": _reshape,
     "Shape": _shape,
     "ShapeN": _shape,
-    "Size": _size,
+    "Size": lambda r, op, xs: sizes_operand(r, [dim_product(shape_of(xs[0]))], result_dtype(op), scalar=True),
     "Split": _split,
     "SplitV": _split_v,
     "Squeeze": folding(_squeeze_sizes, _squeeze),

@@ -255,15 +255,11 @@ def _fast_memory(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = body.fast
 
 
-def _kernel_return(body: FunctionBody, op: ir.Operation) -> None:
-    body.do("ret void")
-
-
 HANDLERS: dict[str, Handler] = {
     "gpu.launch_func": _launch,
     "gpu.block_id": _block_id,
     "gpu.dynamic_shared_memory": _fast_memory,
-    "gpu.return": _kernel_return,
+    "gpu.return": lambda body, op: body.do("ret void"),
 }
 
 EXTENSIONS: Extensions = {KernelName: _pointer_to_text}

@@ -78,10 +78,6 @@ def _read_and_skip(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [state.value, _skipped(r, state, array(r, operands[2])).value]
 
 
-def _skip(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return _skipped(r, array(r, operands[0]), array(r, operands[2])).value
-
-
 def _drawn(name: str) -> Handler:
     """Draw from a generator's state: the numbers of the stateless op, and the state after them."""
 
@@ -107,7 +103,7 @@ HANDLERS: dict[str, Handler] = {
     "ResourceScatterUpdate": _scatter("set"),
     "ResourceStridedSliceAssign": strided_update,
     "RngReadAndSkip": _read_and_skip,
-    "RngSkip": _skip,
+    "RngSkip": lambda r, op, operands: _skipped(r, array(r, operands[0]), array(r, operands[2])).value,
     "StatefulStandardNormalV2": _drawn("StatelessRandomNormalV2"),
     "StatefulTruncatedNormal": _drawn("StatelessTruncatedNormalV2"),
     "StatefulUniform": _drawn("StatelessRandomUniformV2"),

@@ -56,10 +56,6 @@ def _region(r: Reader, op: Node, name: str) -> ir.Region:
     return region
 
 
-def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return operands[: len(op.results)]
-
-
 # --------------------------------------------------------------------------------------------------- products and sums
 
 
@@ -268,7 +264,7 @@ HANDLERS: dict[str, Handler] = {
             "XlaOptimizationBarrier", "XlaRemoveDynamicDimensionSize", "XlaSetBound", "XlaSharding",
             "XlaSpmdFullToShardShape", "XlaSpmdShardToFullShape",
         ),
-        _as_it_is,
+        lambda r, op, operands: operands[: len(op.results)],
     ),
     "XlaAllReduce": _alone,
     "XlaBroadcastHelper": _aligned,

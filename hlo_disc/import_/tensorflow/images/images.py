@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,34 +115,29 @@ def _bicubic(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _bicubic_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Compute the gradient: the weights as matrices, transposed."""
-    dy, image = array(r, operands[0]), array(r, operands[1])
-    x = dy.cast(F32)
-    for axis in (1, 2):
-        shape = (dy.shape[axis], image.shape[axis])
-        column = iota(r, shape, 1, I64)
-        first, *rest = (
-            where(column == at.broadcast(shape, (0,)), weight.broadcast(shape, (0,)), 0)
-            for at, weight in _taps(r, op, shape[1], shape[0])
-        )
-        x = weighed(x, sum(rest, first), axis)
-    return x.cast(result_dtype(op)).value
+def _linear_taps(r: Reader, op: Node, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
+    """Return two pixels for each new one, and their weights."""
+    low, high, lerp = _neighbours(r, op, n, m)
+    return [(low, 1 - lerp), (high, lerp)]
 
 
-def _resize_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Compute the gradient: bilinear weights as matrices, transposed."""
-    dy, image = array(r, operands[0]), array(r, operands[1])
-    x = dy.cast(F32)
-    for axis in (1, 2):
-        shape = (dy.shape[axis], image.shape[axis])
-        low, high, lerp = _neighbours(r, op, shape[1], shape[0])
-        column = iota(r, shape, 1, I64)
-        zero = lerp.like(0)
-        weights = where(column == low.broadcast(shape, (0,)), (1 - lerp).broadcast(shape, (0,)), zero)
-        weights = weights + where(column == high.broadcast(shape, (0,)), lerp.broadcast(shape, (0,)), zero)
-        x = weighed(x, weights, axis)
-    return x.cast(result_dtype(op)).value
+def _grad_of(taps: Callable[[Reader, Node, Dim, Dim], list[tuple[Array, Array]]]) -> Handler:
+    """Make the handler of a gradient: the weights as matrices, transposed."""
+
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
+        dy, image = array(r, operands[0]), array(r, operands[1])
+        x = dy.cast(F32)
+        for axis in (1, 2):
+            shape = (dy.shape[axis], image.shape[axis])
+            column = iota(r, shape, 1, I64)
+            first, *rest = (
+                where(column == at.broadcast(shape, (0,)), weight.broadcast(shape, (0,)), 0)
+                for at, weight in taps(r, op, shape[1], shape[0])
+            )
+            x = weighed(x, sum(rest, first), axis)
+        return x.cast(result_dtype(op)).value
+
+    return handler
 
 
 def _nearest_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -237,9 +233,9 @@ HANDLERS: dict[str, Handler] = {
     "HSVToRGB": _hsv_to_rgb,
     "RGBToHSV": _rgb_to_hsv,
     "ResizeBicubic": _bicubic,
-    "ResizeBicubicGrad": _bicubic_grad,
+    "ResizeBicubicGrad": _grad_of(_taps),
     "ResizeBilinear": _bilinear,
-    "ResizeBilinearGrad": _resize_grad,
+    "ResizeBilinearGrad": _grad_of(_linear_taps),
     "ResizeNearestNeighbor": _nearest,
     "ResizeNearestNeighborGrad": _nearest_grad,
 }

@@ -195,16 +195,10 @@ def _eigvals(a: jax.Array) -> jax.Array:
     return lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
-def _solve_triangular(
-    a: jax.Array, b: jax.Array, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> jax.Array:
-    return formulas.triangle(a, b, upper, left, unitriangular)
-
-
 def _triangular_solve(
     b: jax.Array, a: jax.Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Arrays:
-    made = formulas.triangle(a, b, upper, unit=unitriangular, transpose_a=transpose)
+    made = formulas.triangle(a, b, upper, unitriangular=unitriangular, transpose_a=transpose)
     return made, jnp.broadcast_to(a, (*made.shape[:-2], *a.shape[-2:]))
 
 
@@ -293,7 +287,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten._linalg_eigh.default": _handler(_eigh),
     "aten.linalg_eig.default": _handler(lambda a: lax.eig(a, compute_left_eigenvectors=False)),
     "aten._linalg_eigvals.default": _handler(_eigvals),
-    "aten.linalg_solve_triangular.default": _handler(_solve_triangular),
+    "aten.linalg_solve_triangular.default": _handler(formulas.triangle),
     "aten.triangular_solve.default": _handler(_triangular_solve),
     "aten.linalg_householder_product.default": _householder,
     "aten.linalg_pinv.atol_rtol_tensor": _pinv,

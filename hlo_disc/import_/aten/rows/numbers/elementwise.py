@@ -69,16 +69,16 @@ def is_float(x: Array) -> bool:
     return dtype_class(x.dtype) in ("float", "complex")
 
 
-def _scaled(r: AtenReader, x: Array, alpha: Operand) -> Array:
+def scaled(x: Array, alpha: Operand) -> Array:
     return x if is_just(alpha, 1) else x * alpha
 
 
 def _add(r: AtenReader, a: Array, b: Array, alpha: Operand = 1) -> Array:
-    return a + _scaled(r, b, alpha)
+    return a + scaled(b, alpha)
 
 
 def _sub(r: AtenReader, a: Array, b: Array, alpha: Operand = 1) -> Array:
-    return a - _scaled(r, b, alpha)
+    return a - scaled(b, alpha)
 
 
 def floor_divide(r: AtenReader, a: Array, b: Array) -> Array:
@@ -305,8 +305,8 @@ ROWS: dict[str, Formula] = {
     "aten.clamp_min.default": _clamp,
     "aten.clamp_max.default": lambda r, x, high: _clamp(r, x, None, high),
     "aten.where.self": _where,
-    "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a * b, value)),
-    "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a, value) / b),
+    "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + scaled(a * b, value)),
+    "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + scaled(a, value) / b),
     **dict.fromkeys(_CONVERSIONS, _converted),
     "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),

@@ -1,5 +1,4 @@
-"""`FlatFunction`, a function of arrays with its programs: finds or compiles the program of a call, and is a JAX
-primitive."""
+"""`FlatFunction`: a function of arrays, a JAX primitive. It finds or compiles the programs of its calls."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Resizing: kernels by the distance of a pixel, and new pixels as sums of old ones, by a matrix of weights for each
-axis."""
+"""Resizing: kernels by the distance of a pixel, and new pixels as sums of old ones, by a matrix for each axis."""
 
 from __future__ import annotations
 

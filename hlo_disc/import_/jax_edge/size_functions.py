@@ -1,5 +1,4 @@
-"""Versions of functions that would make numbers of sizes without need, or need too long for them, for use while
-tracing.
+"""Versions, for tracing, of functions that make numbers of sizes without need, or that would run too long.
 
 Outside of hlo_disc's traces, and for arguments without symbolic sizes, they behave as Python's and JAX's own.
 """

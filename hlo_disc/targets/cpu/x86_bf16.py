@@ -1,5 +1,4 @@
-"""Converts f32 to bf16 by AVX-512's instruction, which flushes subnormals to zero: vectors with one are rounded
-otherwise.
+"""Converts f32 to bf16 by AVX-512's instruction, which flushes subnormals; vectors with one are rounded otherwise.
 
 It pays if the result is stored: 4 instructions for two registers and a branch that is hardly ever taken, in place of
 13. If the result is widened again, the integer arithmetic of `floats.py` measured faster.

@@ -1,5 +1,4 @@
-"""Notes about kernels, read from their code: threads of a block, shared memory, registers, and how many blocks fit
-then.
+"""Notes about kernels, read from their code: threads of a block, shared memory, registers, and blocks that fit.
 
 It is read from what the driver loads, so that it holds of a saved program too. NVIDIA's registers are the driver's to
 choose: PTX has at most a bound.

@@ -1,5 +1,4 @@
-"""Branches, and the values that they keep for their gradients: each is an optional tensor, which the gradient's branch
-reads.
+"""Branches, and the optional tensors that they keep for their gradients.
 
 A branch keeps tensors that others do not have, so no tensor could be the result of all branches. The gradient computes
 kept values again, from the operands of the branch.

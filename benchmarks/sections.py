@@ -381,15 +381,15 @@ def overhead(bench: Bench) -> Iterator[Row]:
     yield Row("overhead", f"x + 1, {count} chained in jax.jit, each", 1e6 * cost, None, "µs", 1e6 * cost, "≤ 0.5")
 
 
-def fallen_back(leaves: int, turns: int = 40) -> tuple[float, float]:
-    """Microseconds of a call of a function that cannot be compiled, for want of an op; the best of turns."""
+def fallen_back(leaves: int) -> tuple[float, float]:
+    """Microseconds of a call of a function that cannot be compiled, for want of an op; the best of 40."""
     tree = jnp.ones(8) if leaves == 1 else {f"leaf{k}": jnp.ones(8) for k in range(leaves)}
     with warnings.catch_warnings(), unittest.mock.patch.dict(HANDLERS):
         warnings.simplefilter("ignore", hlo_disc.FallbackWarning)
         del HANDLERS["stablehlo.cosine"]
         calls = [functools.partial(jit(lambda t: jax.tree.map(jnp.cos, t)), tree) for jit in (hlo_disc.jit, jax.jit)]
         jax.block_until_ready([call() for call in calls])
-    ours, theirs = zip(*([per_call(call, 10, 1) for call in calls] for _ in range(turns)), strict=True)
+    ours, theirs = zip(*([per_call(call, 10, 1) for call in calls] for _ in range(40)), strict=True)
     return 1e6 * min(ours), 1e6 * min(theirs)
 
 

@@ -90,7 +90,7 @@ __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    """The public names; the modules behind them are no part of the interface."""
+    """List the public names; the modules behind them are no part of the interface."""
     return [*__all__, "__version__"]
 
 

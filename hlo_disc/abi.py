@@ -33,7 +33,7 @@ MODULES = "hlo_disc.modules"
 
 
 class EnvLayout(NamedTuple):
-    """The layout of `env`, the 64-bit words that `plan` fills for `main`. Made once, by `of`, for each program.
+    """The layout of `env`, the 64-bit words that `plan` fills for `main`. `of` makes it once for each program.
 
     arena, scratch: the words with the bytes of the arena, and of a worker's scratch.
     symbols, outputs: the first of the words with the symbols' values, and with the sizes of all outputs.
@@ -53,7 +53,7 @@ class EnvLayout(NamedTuple):
 
     @staticmethod
     def of(symbols: int, sizes: int, message: int, asked: bool = False, wide: bool = False) -> EnvLayout:
-        """Room for so many symbols, sizes of outputs, and values of the longest message of a guard."""
+        """Lay out this many symbols and sizes of outputs, with space for the values of a guard's longest message."""
         first_symbol = 2
         first_output = first_symbol + symbols
         end = max(first_output + sizes + wide, message)

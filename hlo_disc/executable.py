@@ -79,16 +79,16 @@ class Executable:
 
     @functools.cached_property
     def program(self) -> Program:
-        """The program with all its kernels. `linked` is the same, but its object may lack some that are deferred."""
+        """The program with all its kernels. `linked` is the same, but its object may lack deferred kernels."""
         return self.linked._replace(object=self._deferred.whole()) if self._deferred else self.linked
 
     @property
     def tally(self) -> Tally | None:
-        """How far its deferred kernels are; None where it has none."""
+        """The progress of its deferred kernels; None if it has none."""
         return self._deferred.tally if self._deferred else None
 
     def make_deferred(self) -> None:
-        """Let a thread make the kernels that it lacks."""
+        """Start a thread that compiles the missing kernels."""
         if self._deferred and not self._deferred.is_whole:
             background.add(self._deferred)
 
@@ -229,8 +229,8 @@ class Executable:
             full: every launch with its work, not those that are alike in one line, and the parts of the arena; for GPUs
                 also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
                 Otherwise it is less than 60 lines.
-            html: a file for the page, which asks nothing of a network: the user's lines and the launches that compute
-                them, which form runs at which sizes, guards, memory, and, with a profile, times.
+            html: a file for the page, which loads nothing from a network: the user's lines and the launches that
+                compute them, which form runs at which sizes, guards, memory, and, with a profile, times.
             profile: what `Executable.profile` returned, for the page.
 
         Raises:
@@ -274,7 +274,7 @@ class Executable:
 
     @functools.cached_property
     def _recorded(self) -> tuple[ral.Executable, dict[int, str]]:
-        """The program once more, linked so that its launches are noted, and its functions by address."""
+        """Link the program again, so that its launches are recorded. Returns it with its functions by address."""
         from hlo_disc import ral
 
         target = _target(self.linked.target)
@@ -287,7 +287,7 @@ class Executable:
         return self._native(target, library), {address: name for name, address in library.functions().items()}
 
     def _leaves(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
-        """The arrays of arguments."""
+        """Flatten the arguments to arrays."""
         if self._arguments is not None:
             flat = not kwargs and len(args) == len(self.linked.inputs) and all(hasattr(x, "shape") for x in args)
             return args if flat else inputs_of(self._arguments, args, kwargs)
@@ -336,7 +336,7 @@ class _Wide:
         self._library: Library | None = None
 
     def __call__(self) -> int:
-        """The address of what the driver loads. Raises CompileError."""
+        """Return the address of the code that the driver loads. Raises CompileError."""
         from hlo_disc import ral
 
         with self._lock:
@@ -346,7 +346,8 @@ class _Wide:
 
 
 def wide_object(program: Program) -> bytes:
-    """Object code of a program's kernels with indices of 64 bits; nothing where there are none. Raises CompileError."""
+    """Compile a program's kernels with indices of 64 bits. Returns object code, empty if no kernel needs it. Raises
+    CompileError."""
     if not program.wide_kernels:
         return b""
     from hlo_disc.mlir import from_bytecode
@@ -360,7 +361,7 @@ def wide_object(program: Program) -> bytes:
 
 
 def _packed(program: Program, address: Callable[[str], int]) -> Program:
-    """A program with all packed forms of its constants, which are then given up where nothing else is read of them."""
+    """Return a program with all packed forms of its constants. Constants that nothing else reads are dropped."""
     from hlo_disc import ral
 
     if program.forms:
@@ -420,7 +421,7 @@ def register_ffi_type(name: str, registration: Mapping[str, object]) -> None:
 
 
 def _linked_call(call: LibraryCall, functions: list[object]) -> LinkedCall:
-    """A library call as the runtime takes it; Python functions that it calls are added to `functions`.
+    """Return a library call as the runtime takes it, and add the Python functions that it calls to `functions`.
 
     Raises UnsupportedOpError for a target that this process lacks.
     """
@@ -437,7 +438,7 @@ def _linked_call(call: LibraryCall, functions: list[object]) -> LinkedCall:
 
 
 def _with_address(x: Attribute, where: str, functions: list[object]) -> Attribute:
-    """A Python function by the address of what calls it with the user's line; anything else as it is."""
+    """Return a Python function as the address of a wrapper that knows the user's line; anything else as it is."""
     if x.callback is None:
         return x
     functions.append(functools.partial(x.callback, where))

@@ -1,4 +1,4 @@
-"""`frozen`, the decorator of a frozen dataclass that takes a quarter of the time to make.
+"""`frozen`, the decorator of a frozen dataclass that is created in a quarter of the time.
 
 A first call imports a hundred of them. `dataclasses` writes and compiles six methods for each class; here that is only
 `__init__`, and the others are the same for all. `fields`, `replace` and `asdict` take them as any dataclasses.

@@ -20,7 +20,8 @@ T = TypeVar("T", bound=bool | int | str)
 class Known(StrEnum):
     """A fact about an f32 that is rounded to a smaller float.
 
-    EXACT: it is one already. CLEAN: if it is NaN, its low 16 bits are zero, unless the machine has NaN of its own.
+    EXACT: it already has a value of that type. CLEAN: if it is NaN, its low 16 bits are zero, unless the machine makes
+    NaNs of its own.
     """
 
     NOTHING = ""
@@ -36,7 +37,7 @@ class Attribute(Generic[T]):
     default: T
 
     def set(self, op: ir.Operation, value: T) -> None:
-        """Give it to an op, unless the value is the default. Raises TypeError for a value of another type."""
+        """Set it on an op, unless the value is the default. Raises TypeError for a value of another type."""
         if type(value) is not type(self.default):
             raise TypeError(f"{self.name} is a {type(self.default).__name__}, not {value!r}")
         if value != self.default:
@@ -161,7 +162,7 @@ def _value(attribute: ir.Attribute) -> bool | int | str:
 
 
 def _vector(x: ir.Type, element: str = "", lanes: int = 0) -> ir.VectorType:
-    """Return a type as that of a vector, of such elements and so many lanes where they are given."""
+    """Return the vector type of a type, with other elements and lanes if given."""
     if not isinstance(x, ir.VectorType) or element not in ("", str(x.element_type)) or lanes not in (0, x.shape[0]):
         raise TypeError(f"{x} is no vector of {lanes or 'any number of'} lanes of {element or 'any type'}")
     return x

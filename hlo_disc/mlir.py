@@ -96,7 +96,7 @@ def _make_context() -> ir.Context:
 
 
 def _leave_out_classes(dialect: str, type_: str, context: ir.Context) -> None:
-    """Let MLIR take ops and a type of the dialect as any others: it would import Python's classes for all of them.
+    """Let MLIR treat ops and a type of the dialect like any others: it would import Python's classes for all of them.
 
     MLIR asks for this module once, and finds an empty one. Who imports it later gets the classes.
     """
@@ -110,31 +110,32 @@ def _leave_out_classes(dialect: str, type_: str, context: ir.Context) -> None:
 
 
 def context() -> ir.Context:
-    """The process-wide context, with every dialect loaded and StableHLO's passes registered. Any thread may call it."""
+    """Return the process-wide context, with every dialect loaded and StableHLO's passes registered. Any thread may call
+    it."""
     with _lock:
         return _make_context()
 
 
 @functools.cache
 def type_(text: str) -> ir.Type:
-    """A type of our context, parsed once a process: each kernel's builder wants some twenty."""
+    """Return a type of our context, parsed once a process: each kernel's builder needs some twenty."""
     return ir.Type.parse(text, context())
 
 
 @functools.cache
 def attribute(text: str) -> ir.Attribute:
-    """An attribute of our context, parsed once a process."""
+    """Return an attribute of our context, parsed once a process."""
     return ir.Attribute.parse(text, context())
 
 
 def elements(array: np.ndarray, type_: ir.Type) -> ir.DenseElementsAttr:
-    """An attribute with the elements of an array; type_: of an element, or of all of them."""
+    """Return an attribute with the elements of an array. type_: that of an element, or of the whole."""
     # numpy's arrays have the protocol of buffers, and tell type checkers so from Python 3.12 on.
     return ir.DenseElementsAttr.get(array, type=type_)  # type: ignore[call-overload, no-any-return]
 
 
 def location(text: str = "") -> ir.Location:
-    """A location of our context that carries `text` (a user's source line) as its name; unknown when empty."""
+    """Return a location of our context with `text` (a user's source line) as its name; unknown if it is empty."""
     return ir.Location.name(text, context=context()) if text else ir.Location.unknown(context())
 
 
@@ -157,7 +158,7 @@ def run_passes(module: ir.Module, pipeline: str, keep: bool = False) -> None:
 
 
 def refine_polymorphic_shapes(module: ir.Module) -> ir.Module:
-    """A module with static argument types and `?` inside, refined to static shapes; evaluates `shape_assertion`s."""
+    """Refine a module with static argument types and `?` inside to static shapes. It evaluates `shape_assertion`s."""
     refined = _jax.mlir.refine_polymorphic_shapes(
         mlir_module=bytecode(module), enable_shape_assertions=True, validate_static_shapes=True, enable_shardy=False
     )
@@ -165,14 +166,14 @@ def refine_polymorphic_shapes(module: ir.Module) -> ir.Module:
 
 
 def bytecode(module: ir.Module) -> bytes:
-    """A module as MLIR bytecode."""
+    """Return a module as MLIR bytecode."""
     buffer = io.BytesIO()
     module.operation.write_bytecode(file=buffer)
     return buffer.getvalue()
 
 
 def identity(module: ir.Module) -> bytes:
-    """The text of a module without its locations. Equal modules have equal texts in all processes.
+    """Return the text of a module without its locations. Equal modules have equal texts in all processes.
 
     With each version of jaxlib it is the same. They print names of functions before or behind the functions: here they
     are at the end, in their order. The module need not verify.
@@ -184,5 +185,5 @@ def identity(module: ir.Module) -> bytes:
 
 
 def from_bytecode(code: bytes) -> ir.Module:
-    """The module that `bytecode` wrote."""
+    """Read the module that `bytecode` wrote."""
     return ir.Module.parse(code, context=context())

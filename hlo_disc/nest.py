@@ -1,4 +1,4 @@
-"""How the arguments and the results of a program nest, as JSON."""
+"""The nesting of a program's arguments and results, as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 def describe_structure(template: object) -> str:
-    """A nest of dicts, lists, tuples and None with numbers of inputs or outputs, or the leaves above, as JSON.
+    """Describe a nest of dicts, lists, tuples and None over numbers of inputs or outputs, or over leaves, as JSON.
 
     "" for a nest of other things.
     """
@@ -43,7 +43,7 @@ def _encode(node: Any) -> Json:
 
 
 def nest(node: Any, leaves: Sequence[ArrayLike]) -> Any:
-    """Results as such a nest, which is parsed, says."""
+    """Nest results as a parsed description says."""
     if node is None:
         return None
     if isinstance(node, int):
@@ -60,7 +60,7 @@ def nest(node: Any, leaves: Sequence[ArrayLike]) -> Any:
 
 
 def inputs_of(node: Any, args: Sequence[ArrayLike], kwargs: Mapping[str, ArrayLike]) -> tuple[ArrayLike, ...]:
-    """The inputs that arguments are by the nest of (args, kwargs), which is parsed. Raises ArgumentError."""
+    """Return the inputs from arguments, by the parsed nest of (args, kwargs). Raises ArgumentError."""
     found: dict[int, ArrayLike] = {}
     (positional, keywords) = node["tuple"]
     names = [name for name, _ in keywords["dict"]]

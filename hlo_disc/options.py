@@ -64,7 +64,7 @@ class Options:
 
     @property
     def cache_directory(self) -> Path | None:
-        """Where compiled programs are kept; None where they are not. What is dumped is always compiled."""
+        """The directory of compiled programs; None if they are not kept. With `dump`, everything is compiled."""
         from pathlib import Path
 
         chosen = os.environ.get("HLO_DISC_CACHE", "auto") if self.cache == "auto" else self.cache
@@ -95,7 +95,7 @@ class Options:
 
 
 def toolchain_settings() -> dict[str, str]:
-    """Return the environment's settings of the C++ compiler: CXX, CXXFLAGS and LDFLAGS, as make and CMake have them."""
+    """Return the environment's settings of the C++ compiler: CXX, CXXFLAGS and LDFLAGS, as for make and CMake."""
     return {name: os.environ[name] for name in ("CXX", "CXXFLAGS", "LDFLAGS") if name in os.environ}
 
 

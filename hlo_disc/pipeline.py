@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Read(Request):
-    """A program as a graph. inputs: the graph's, as they were read."""
+    """A program as a graph. inputs: those of the graph as it was read."""
 
     graph: Graph
     inputs: tuple[Value, ...]
@@ -83,7 +83,7 @@ class Grouped(Targeted):
 
 @dataclass(frozen=True, kw_only=True)
 class Formed(Grouped):
-    """Groups with their forms."""
+    """Groups with their variants."""
 
     scheduled: Scheduled
 
@@ -348,9 +348,9 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
 def compile_for_call(
     source: Graph | Callable[[], Graph], options: Options, sizes: Sizes | None
 ) -> tuple[Program, Unmade | None]:
-    """Compile as `compile` does, for a call with these sizes of all inputs, and without kernels that it does not take.
+    """Compile as `compile` does, for a call with these sizes of all inputs, without the kernels that it does not take.
 
-    Returns the program and, if it lacks kernels, what makes them.
+    Returns the program and, if it lacks kernels, the object that compiles them.
     """
     times: dict[str, float] = {}
     with OwnFloats(), _no_garbage_collection(), ExitStack() as stack, progress.bar([s.name for s in STAGES]) as begin:
@@ -389,7 +389,8 @@ def _run(stage: Stage, state: Request, times: dict[str, float]) -> Any:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Graphs live until the last stage: looking for garbage among them costs a tenth of the time and finds none."""
+    """Switch off garbage collection: graphs live until the last stage, so it takes a tenth of the time and finds
+    nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -436,12 +437,13 @@ def _program(c: Compiled, compile_ms: dict[str, float]) -> Program:
 
 
 def _shown(read: Dim, size: Dim) -> Dim:
-    """A symbol that a guard makes a number stays a symbol for the caller: the guard's message says what is wrong."""
+    """Return a guard in the caller's terms: a symbol that a guard makes a number stays a symbol in its message."""
     return read if size.is_const else size
 
 
 def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
-    """`options` (by default the environment's) with fields replaced. Raises ArgumentError for a bad field or value."""
+    """Return `options` (by default the environment's) with fields replaced. Raises ArgumentError for a bad field or
+    value."""
     known = [f.name for f in dataclasses.fields(Options)]
     for name in overrides:
         if name not in known:

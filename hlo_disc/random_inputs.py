@@ -20,10 +20,10 @@ _DRAWN_BYTES = 8  # of an element as it is drawn, before it is converted
 def draw(
     inputs: Sequence[InputRow], given: Mapping[str, np.ndarray], dims: Mapping[str, int], seed: int
 ) -> list[np.ndarray]:
-    """An array for each input in order; those that are not given, by name, are random.
+    """Return an array for each input in order; those that are not given, by name, are random.
 
-    dims: a size for each symbol. Raises ShapeError for a dim without a size and for sizes that cannot be,
-    OutOfMemoryError for arrays that the machine cannot hold.
+    dims: a size for each symbol. Raises ShapeError for a dim without a size and for impossible sizes, OutOfMemoryError
+    for arrays that the machine cannot hold.
     """
     random = np.random.default_rng(seed)
     arrays = []
@@ -52,7 +52,7 @@ def draw(
 
 
 def size_of(x: InputRow, axis: int, dims: Mapping[str, int]) -> int:
-    """The size of an axis of an input. Raises ShapeError for what is none."""
+    """Return the size of an axis of an input. Raises ShapeError if it is not a size."""
     place = f"the input {x.name} is {x.dtype}[{', '.join(x.shape)}]: with {shown(dims)}, its dimension {axis}"
     try:
         size = Dim.parse(x.shape[axis]).evaluate(dims)
@@ -64,7 +64,7 @@ def size_of(x: InputRow, axis: int, dims: Mapping[str, int]) -> int:
 
 
 def shown(dims: Mapping[str, int]) -> str:
-    """ "b=2, s=17"."""
+    """Format as "b=2, s=17"."""
     return ", ".join(f"{name}={size}" for name, size in dims.items())
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """A program, and how its results and its arguments nest (`describe_structure`)."""
+    """A program, with the nests of its results and its arguments (`describe_structure`)."""
 
     graph: Graph
     results: str = ""
@@ -46,7 +46,7 @@ Reading = tuple[str, Callable[[], Read]]
 
 
 class Given(NamedTuple):
-    """A source with what was said of it, as `compile` takes both."""
+    """A source with its specs, as `compile` takes both."""
 
     source: Any
     specs: Sequence[object]
@@ -191,12 +191,12 @@ def graph(
 
 
 def register(kind: Kind) -> None:
-    """Let sources be of a further kind, which is asked first."""
+    """Register a further kind of sources, which is tried first."""
     _KINDS.insert(0, kind)
 
 
 def is_function(source: object, specs: Sequence[object]) -> bool:
-    """Whether JAX has to trace it: a function that is none of PyTorch's or TensorFlow's."""
+    """Whether JAX has to trace it: a function that belongs to neither PyTorch nor TensorFlow."""
     return _kind(source, specs).read is _function
 
 
@@ -231,7 +231,7 @@ def _check_typed(given: Given) -> None:
 
 
 def _is_exported(source: object, specs: Sequence[object]) -> bool:
-    """Is it a program of `torch.export`, or a file of one?"""
+    """Whether it is a program of `torch.export`, or a file of one."""
     if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".pt2"):
         return True
     return type(source).__module__.startswith("torch.export.") and type(source).__name__ == "ExportedProgram"
@@ -260,7 +260,8 @@ def _exported(given: Given) -> Reading:
 
 
 def _check_exported(path: str | os.PathLike[str], trusted: bool) -> None:
-    """Raises ParseError for what is no zip file, of which PyTorch logs tracebacks, and ArgumentError unless trusted.
+    """Raise ParseError for a file that is no zip file, for which PyTorch logs tracebacks, and ArgumentError unless
+    trusted.
 
     PyTorch unpickles example inputs, weights and constants, and has Python evaluate the texts of sizes: no part of such
     a file is only data to it.
@@ -320,7 +321,7 @@ def _saved_model(given: Given) -> Reading:
 
 
 def _is_tensorflow(source: object, specs: Sequence[object]) -> bool:
-    """Is it a function of TensorFlow, by what it has or by its specs?"""
+    """Whether it is a function of TensorFlow, by its attributes or its specs."""
     if hasattr(source, "structured_outputs") or callable(source) and hasattr(source, "get_concrete_function"):
         return True
     if callable(source) and (tf := sys.modules.get("tensorflow")):

@@ -48,7 +48,7 @@ class Unmade:
     prefix: ClassVar[str] = f"{KERNELS}."
 
     def make(self, name: str, known: Collection[str]) -> bytes:
-        """Object code of a kernel, and of the device functions that it calls and the program does not have.
+        """Compile a kernel, with the device functions that it calls and the program does not have. Returns object code.
 
         Raises CompileError, UnsupportedOpError.
         """
@@ -68,7 +68,7 @@ class Unmade:
             return compilation.finish()
 
     def whole(self, made: Sequence[bytes]) -> bytes:
-        """Object code of the program, whose host functions then call all kernels by their names."""
+        """Return object code of the program, whose host functions then call all kernels by their names."""
         from hlo_disc.stitch.hostflow.flow import build
 
         with OwnFloats(), self.generator.begin(None, 1) as compilation:
@@ -80,7 +80,7 @@ class Unmade:
 
 
 def deferred(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, sizes: Sizes) -> list[str]:
-    """The kernels that the first call of a program does not take, with these sizes of all inputs.
+    """Return the kernels that the first call of a program does not take, with these sizes of all inputs.
 
     Constants are packed before it, and arguments behind it.
     """
@@ -98,7 +98,7 @@ def deferred(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placemen
 
 
 def _values(graph: Graph, sizes: Sizes) -> Mapping[str, int]:
-    """The values of the symbols that follow from the sizes of the inputs."""
+    """Return the values of the symbols that follow from the sizes of the inputs."""
     known = {str(raw_dim(i, axis)): size for i, shape in enumerate(sizes) for axis, size in enumerate(shape)}
     values = {}
     for name, dim in graph.bindings.items():

@@ -162,7 +162,7 @@ def main(pattern: str, peer_pattern: str, only_ours: bool, repeat: int, target: 
     with console.status("") as status:
         for task in tasks:
             found["programs"].append(measure(task, peers, repeat, status.update))
-            first.write(merged(earlier, found), target)
+            results.write(merged(earlier, found), target)
     console.print(shown(merged(earlier, found)))
     for program in found["programs"]:
         for name, reason in program["missing"].items():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.program import Draw, Program
+from benchmarks.program import Program
 from benchmarks.programs import gpt2
 from benchmarks.programs.gpt2 import HEADS, WIDTH
 from benchmarks.programs.kernels import no_weights, of_inputs
@@ -25,10 +25,6 @@ def count(ops: Any, n: Any) -> Any:
         return i + 1, x, found + jnp.where(x % 7 == 0, 1, 0)
 
     return lax.while_loop(lambda state: state[0] < n, step, (jnp.int32(0), jnp.int32(1), jnp.int32(0)))[2]
-
-
-def greedy_weights(draw: Draw) -> Any:
-    return gpt2.weights(draw, LAYERS)
 
 
 def greedy(ops: Any, weights: Any, ids: Any, count: Any) -> Any:
@@ -78,7 +74,7 @@ PROGRAMS = [
         "greedy decoding",
         f"{TOKENS} tokens of each of b sequences by {LAYERS} layers of GPT-2",
         greedy,
-        greedy_weights,
+        lambda draw: gpt2.weights(draw, LAYERS),
         token,
         dims=("(b)", "()"),
         shapes=[dict(b=b) for b in (1, 4)],

@@ -1,4 +1,4 @@
-"""`hlo_disc.bench`: a program next to `jax.jit`, and next to what the machine can do."""
+"""`hlo_disc.bench`: times a program next to `jax.jit`, and next to the least time that the machine needs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def bench(
 ) -> Benchmark:
     """Time a program against `jax.jit`, which knows every shape, and against the least time that the machine needs.
 
-    hlo_disc compiles once for all sizes, `jax.jit` once for each. At each combination of sizes both are called, their
-    results are compared, and then they take turns in this process, with the same arrays every time, so that weights are
+    hlo_disc compiles once for all sizes, `jax.jit` once for each. At each combination of sizes both are called, and
+    their results compared. Then they alternate in this process, with the same arrays every time, so that weights are
     packed once. The least time is that of the products of matrices and convolutions, and of the bytes of arguments,
     constants and results, at the rates that this machine is measured to have; it says how much could be gained at most.
 

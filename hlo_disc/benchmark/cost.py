@@ -1,7 +1,7 @@
 """The least that a program must do at given sizes: products of numbers, and bytes read and written.
 
-Sums, elementwise ops, sorts and library calls count nothing, for a limit is a bound from below. Intermediates are not
-counted either: they may stay in registers.
+Sums, elementwise ops, sorts and library calls are not counted, because the limit is a lower bound. Intermediates are
+not counted either: they may stay in registers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hlo_disc.profile.limits import Limits
 class Work:
     """The least work of a call.
 
-    operations: multiplications and additions of products, by the type of the factors. bytes: of arguments, constants
-    and results, each once; of what is only gathered from, those gathered. partial: why there is more than was counted
-    (loops whose iterations depend on data, branches, sizes that depend on data), "" where no reason is known.
+    operations: multiplications and additions of products, by the type of the factors. bytes: those of arguments,
+    constants and results, each once; of values that are only gathered from, the gathered ones. partial: why there is
+    more work than was counted (loops whose iterations depend on data, branches, sizes that depend on data), or "".
     """
 
     operations: Mapping[str, int]
@@ -59,7 +59,7 @@ def work(graph: Graph, shapes: Sequence[Sequence[int]]) -> Work:
 
 
 class _Count:
-    """Counts at the sizes of the graph's symbols. partial: why something is missing."""
+    """Counts the work at the sizes of the graph's symbols. partial: why some work is missing, or ""."""
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int]):
         self.sizes = sizes
@@ -82,7 +82,7 @@ class _Count:
                     self._enter(region.ops)
 
     def elements(self, value: Value) -> int:
-        """How many there are; 0 where data say it."""
+        """Return the number of elements; 0 if it depends on data."""
         return self._product(range(value.rank), value)
 
     def _product(self, axes: Iterable[int], value: Value) -> int:
@@ -97,7 +97,7 @@ class _Count:
     # ------------------------------------------------------------------------------------------------- products
 
     def products(self, ops: Iterable[Op]) -> Counter[np.dtype]:
-        """Operations by the type of the factors."""
+        """Count the operations by the type of the factors."""
         total: Counter[np.dtype] = Counter()
         for op in ops:
             if op.name == "dot_general":
@@ -118,7 +118,7 @@ class _Count:
         return min(branches, key=Counter.total)
 
     def _convolution(self, op: Op) -> int:
-        """Products with elements that are there: padding and the holes of a dilated operand cost nothing."""
+        """Count the products with elements that exist: padding and the holes of a dilated operand cost nothing."""
         (x, w), out, attrs = op.operands, op.result, op.attrs
         pairs = 1
         for i, (axis, window, at) in enumerate(
@@ -165,7 +165,7 @@ class _Count:
     # ---------------------------------------------------------------------------------------------------- bytes
 
     def read(self, value: Value) -> int:
-        """How many elements of a value must be read."""
+        """Return how many elements of a value must be read."""
         whole = self.elements(value)
         if value in self.kept:
             return whole
@@ -188,7 +188,8 @@ def _only_moves(op: Op) -> bool:
 
 
 def _factors(op: Op) -> np.dtype:
-    """The wider of the two types in which the factors lie in memory: converted or not, the products are the same."""
+    """Return the wider of the two types in which the factors lie in memory: converted or not, the products are the
+    same."""
     return max((_stored(x) for x in op.operands), key=lambda dtype: dtype.itemsize)
 
 

@@ -1,4 +1,4 @@
-"""A StableHLO program as a function of `jax.jit`, at sizes that XLA is told."""
+"""A StableHLO program as a function of `jax.jit`, for which XLA is told the sizes."""
 
 from __future__ import annotations
 

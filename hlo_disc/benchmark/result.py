@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a call: the median and the least of many, and of the first one, which may compile."""
+    """The seconds of a call: the median and the least of many calls, and those of the first call, which may compile."""
 
     median: float
     least: float
@@ -87,7 +87,7 @@ class Benchmark:
             first call compiles, and for a compiled file.
         limits: of the machine: operations a second in f32 and bf16, bytes read and copied a second by their number.
         machine: its CPU and cores, and the versions.
-        notes: what one should know of the numbers.
+        notes: remarks on how to read the numbers.
     """
 
     name: str

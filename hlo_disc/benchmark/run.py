@@ -1,4 +1,4 @@
-"""Measures a subject: at each of its sizes the two take turns, after both have been called and compared."""
+"""Measures a subject at each of its sizes: calls both sides, compares their results, and then times them by turns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
     options: Options | None,
     overrides: Mapping[str, object],
 ) -> Benchmark:
-    """`hlo_disc.bench`, which says what it takes and raises."""
+    """`hlo_disc.bench`, whose docstring has the arguments and errors."""
     if not seconds > 0:
         raise ArgumentError(f"seconds={seconds}: give a number above 0")
     listed = {name: [_size(name, n) for n in np.atleast_1d(np.asarray(of, object))] for name, of in sizes.items()}
@@ -92,7 +92,7 @@ def _size(name: str, size: object) -> int:
 
 
 def measured(case: subjects.Case, found: limits.Limits, seconds: float, report: Report) -> tuple[Row, list[str]]:
-    """The row, and what one should know of it."""
+    """Measure one row. Returns it with remarks on how to read it."""
     at = f"{shown(case.dims)}: " if case.dims else ""
     notes = []
     report(f"{at}first calls")
@@ -128,7 +128,7 @@ def _first(call: Callable[[], T]) -> tuple[float, T]:
 
 
 def compare(results: Sequence[ArrayLike], references: Sequence[ArrayLike]) -> tuple[float, str]:
-    """Return the error, and what is more than rounding explains."""
+    """Return the error, and a description of what exceeds rounding."""
     pairs = enumerate(zip(map(np.asarray, results), map(np.asarray, references), strict=True))
     texts = ((i, mismatch("like XLA", got, want)) for i, (got, want) in pairs)
     return error(results, references), next((f"result {i}: {text}" for i, text in texts if text), "")

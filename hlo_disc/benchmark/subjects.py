@@ -40,7 +40,7 @@ Sizes = Mapping[str, Sequence[int]]
 
 
 class Case(NamedTuple):
-    """At one size of each dim. theirs: the call of `jax.jit`'s program, None where there is none."""
+    """A subject at one size of each dim. theirs: the call of `jax.jit`'s program, or None if there is none."""
 
     dims: Mapping[str, int]
     ours: Callable[[], object]
@@ -49,7 +49,8 @@ class Case(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """compiling: seconds, without what first calls compile. wide: it wants JAX's 64-bit types, whatever is set."""
+    """A program to measure. compiling: seconds before the first calls. wide: it needs JAX's 64-bit types, whatever is
+    set."""
 
     name: str
     cases: Iterator[Case]
@@ -201,7 +202,7 @@ def _on_device(x: ArrayLike) -> ArrayLike:
 
 
 def _combinations(inputs: Sequence[InputRow], sizes: Sizes) -> Iterator[dict[str, int]]:
-    """Every choice of one size a dim. Raises ShapeError for a dim without a size, and for a size of none."""
+    """List all combinations of one size a dim. Raises ShapeError for a dim without sizes, and for sizes of no dim."""
     named = dict.fromkeys(s for x in inputs for d in x.shape for s in sorted(Dim.parse(d).symbols))
     if unknown := [name for name in sizes if name not in named]:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""Times calls against each other in one process, taking turns, so that the machine's moods hit all of them."""
+"""Times calls that alternate in one process, so that changes of the machine's speed affect all of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SHORT = 5e-3  # seconds; shorter calls are timed several in a row, after one tha
 
 
 def elapsed(call: Callable[[], object]) -> float:
-    """Seconds until what a call returns is there."""
+    """Return the seconds until the results of a call are ready."""
     start = time.perf_counter()
     jax.block_until_ready(call())
     return time.perf_counter() - start
 
 
 def take_turns(calls: Sequence[Callable[[], object]], budget: float) -> list[list[float]]:
-    """The seconds of each call, over about `budget` seconds of turns, at least three each.
+    """Return the seconds of each call. The calls alternate for about `budget` seconds, at least three times each.
 
     All must have been called before.
     """

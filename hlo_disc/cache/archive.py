@@ -1,10 +1,10 @@
 """The archive: kernels of common programs, which come with this package in one file. It is read and never written.
 
-It is made when all else of the package is (`tools/kernels.py`), for each level of a kind of CPUs. Names of entries
-contain a digest of the package, so nothing is found in the archive of another one. Which compiler is installed does
-not count: code of a kernel is right whatever compiled it.
+It is built after the rest of the package (`tools/kernels.py`), for each level of a kind of CPUs. Names of entries
+contain a digest of the package, so nothing is found in the archive of another one. The installed compiler does not
+matter: a kernel's code is right whichever compiler made it.
 
-A header is followed by an index, sorted by names, and that by what was kept under them.
+After a header comes an index, sorted by names, and then the contents of the entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY = struct.Struct("<32sQQ32s")
 
 
 class Archive:
-    """An archive in memory, mostly mapped. Threads may use it. Raises ValueError for one that is cut."""
+    """An archive in memory, mostly mapped. Threads may use it. Raises ValueError for a truncated one."""
 
     def __init__(self, content: bytes | mmap.mmap):
         self._content = content
@@ -39,7 +39,7 @@ class Archive:
             raise ValueError("it is not the whole of an archive")
 
     def find(self, key: bytes) -> bytes | None:
-        """Return what was kept with an equal key, if the archive has it."""
+        """Return the entry with an equal key, or None."""
         name = _name(key)
         number = bisect_left(range(self._count), name, key=lambda k: self._entry(k)[0])
         if number == self._count or self._entry(number)[0] != name:
@@ -61,7 +61,7 @@ class Archive:
 
 @functools.cache
 def opened(place: Path) -> Archive | None:
-    """The archive in a file; None for no file, or one that is no archive."""
+    """Open the archive in a file. Returns None if there is no file, or if it is no archive."""
     try:
         with place.open("rb") as file:
             return Archive(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -73,7 +73,7 @@ def opened(place: Path) -> Archive | None:
 
 
 def write(place: Path, kept: Mapping[bytes, bytes]) -> None:
-    """Make the archive of what was kept, by its keys. What is kept together compresses together: its order stays."""
+    """Write an archive of these entries, by their keys. Neighbours compress together, so the order is kept."""
     start, entries = _HEADER.size + len(kept) * _ENTRY.size, []
     for key, code in kept.items():
         name = _name(key)

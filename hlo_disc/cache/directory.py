@@ -32,7 +32,7 @@ _told: set[str] = set()
 
 
 class Entry(NamedTuple):
-    """A file of the cache. used: when it was last read or written, in seconds since 1970."""
+    """A file of the cache. used: the time when it was last read or written, in seconds since 1970."""
 
     path: Path
     size: int
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it has the code of a kernel, not a program."""
+        """Whether it contains a kernel's code, and not a program."""
         return KERNEL in self.path.name
 
 
@@ -51,7 +51,7 @@ def versions(*packages: str) -> tuple[str, ...]:
 
 @functools.cache
 def package() -> str:
-    """Return the version of this package and a digest of its files, which identify how it compiles."""
+    """Return the version of this package and a digest of its files, which together determine how it compiles."""
     from hlo_disc import __version__
     from hlo_disc.ral import _ral
 
@@ -60,9 +60,8 @@ def package() -> str:
 
 
 def _files(place: Path, native: Path) -> str:
-    """A digest of the contents of a package's files. It is made when the package is built; of files that are used as
-    they lie in a source tree their names, sizes and times have to do.
-    """
+    """Return a digest of the contents of a package's files, made when the package is built. In a source tree the names,
+    sizes and times of the files take the place of their contents."""
     with suppress(FileNotFoundError):
         return (place / BUILD).read_text()
     found = hashlib.sha256()
@@ -74,13 +73,13 @@ def _files(place: Path, native: Path) -> str:
 
 
 def made(place: Path) -> bool:
-    """Make the directory, if there is none yet. Returns whether it may be used. Raises OSError."""
+    """Create the directory if there is none. Returns whether it may be used. Raises OSError."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     return is_ours(place)
 
 
 def shrink(place: Path, most: int) -> None:
-    """Delete the files that were not used for longest, and what killed processes left, until they fit."""
+    """Delete the least recently used files, and those that killed processes left, until the rest fits."""
     found = sorted(entries(place), key=lambda entry: entry.used)
     total = sum(entry.size for entry in found)
     for entry in found[:-1]:
@@ -92,7 +91,8 @@ def shrink(place: Path, most: int) -> None:
 
 
 def entries(place: Path) -> Iterator[Entry]:
-    """The files of a cache, in no order: also those that are being written, whose names begin with a dot."""
+    """List the files of a cache, in no order. Files that are being written are among them; their names begin with a
+    dot."""
     with suppress(FileNotFoundError), os.scandir(place) as found:
         for file in found:
             if _NAMES.fullmatch(file.name):
@@ -102,7 +102,7 @@ def entries(place: Path) -> Iterator[Entry]:
 
 
 def is_ours(place: Path | int) -> bool:
-    """Whether nobody else can have written it: what is in it is machine code, which runs as this user."""
+    """Whether nobody else can have written it: it contains machine code, which runs as this user."""
     stat = os.stat(place)
     ours = stat.st_uid == os.geteuid() and not stat.st_mode & _OTHERS
     if not ours:
@@ -111,7 +111,7 @@ def is_ours(place: Path | int) -> bool:
 
 
 def damaged(path: Path, error: object) -> None:
-    """Delete a file that is not what its name says."""
+    """Delete a file whose content does not match its name."""
     tell("an entry was damaged, and is compiled anew", error)
     with suppress(OSError):
         path.unlink()

@@ -70,7 +70,7 @@ class KernelStore:
             tell("nothing can be kept in it", error)
 
     def close(self) -> None:
-        """Delete the files that were not used for longest, if there are more than before and too many."""
+        """Delete the least recently used files, if kernels were added and there are too many bytes."""
         if self._kept:
             try:
                 shrink(self._place, self._most)
@@ -106,7 +106,7 @@ class Stores:
 
 
 def found(options: Options) -> Stores | None:
-    """The stores of a compilation; None where there is none that can be used. What is dumped is always compiled."""
+    """Open the stores of a compilation; None if there is none that can be used. With `dump`, everything is compiled."""
     place, own = options.cache_directory, None
     try:
         if place is not None and made(place):
@@ -119,7 +119,7 @@ def found(options: Options) -> Stores | None:
 
 @contextmanager
 def opened(options: Options) -> Iterator[Stores | None]:
-    """The stores of a compilation. Behind it, what is too much in the directory goes."""
+    """Open the stores of a compilation. On leaving the context, the directory is shrunk to its limit."""
     store = found(options)
     yield store
     if store and store.own:

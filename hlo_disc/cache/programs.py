@@ -28,9 +28,9 @@ _LARGE = 1 << 16
 
 
 def name(graph: Graph, options: Options) -> str:
-    """The name of a program's entry; "" where there is no cache, or no other process can have the program.
+    """Return the name of a program's entry; "" if there is no cache, or if no other process can have the program.
 
-    Raises ArgumentError for a target that there is not.
+    Raises ArgumentError for an unknown target.
     """
     program = digest(graph) if options.cache_directory else None
     if program is None:
@@ -42,7 +42,7 @@ def name(graph: Graph, options: Options) -> str:
 
 
 def find(options: Options, name: str, graph: Graph) -> Program | None:
-    """The program of an entry, which is of this graph, if there is one."""
+    """Find the program of an entry; None if there is none, or if it is not this graph's."""
     place = options.cache_directory
     if place is None or not name:
         return None
@@ -69,7 +69,7 @@ def find(options: Options, name: str, graph: Graph) -> Program | None:
 
 
 def store(options: Options, name: str, program: Program, graph: Graph) -> None:
-    """Keep a graph's program, and delete what was not used for longest where there is too much."""
+    """Store a graph's program, and delete the least recently used entries if there are too many bytes."""
     place = options.cache_directory
     if place is None or not name or calling_back(program):
         return
@@ -89,7 +89,7 @@ def store(options: Options, name: str, program: Program, graph: Graph) -> None:
 
 
 def _completed(program: Program, graph: Graph) -> Program:
-    """A program with the arrays that its graph has."""
+    """Return a program with its graph's arrays put back."""
     if not program.given:
         return program
     arrays, constants = _large(graph), list(program.constants)
@@ -99,7 +99,7 @@ def _completed(program: Program, graph: Graph) -> Program:
 
 
 def _large(graph: Graph) -> list[np.ndarray]:
-    """The large arrays of a graph, in their order."""
+    """List the large arrays of a graph, in their order."""
     values = (op.attrs["value"] for op in all_ops(graph.ops) if is_array(op))
     return [x for x in values if x.nbytes >= _LARGE]
 

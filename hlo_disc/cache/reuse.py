@@ -67,7 +67,7 @@ class Kernels:
             self.modules.append(built.module)
 
     def _taken(self, key: bytes, found: bytes | None, known: origin.Origin, prefix: str) -> bool:
-        """Whether the compilation has the code of a kernel now, with all that it calls."""
+        """Add a kernel's code with everything that it calls, if it is there. Returns whether it is."""
         record, _, code = (found or b"").partition(_END)
         kept = origin.read(record, known.symbols, self._scheduled.facts) if record else None
         if kept is None or self._store is None:
@@ -97,11 +97,11 @@ class Kernels:
         return {name: key.hex() for name, key in keys.items()}
 
     def _prefix(self, name: str) -> str:
-        """The part of a kernel's name that the program gives it."""
+        """Return the part of a kernel's name that the program gives it."""
         return name.removesuffix(self._scheduled.kernels[name].name)
 
     def _key(self, name: str) -> bytes:
-        """The key of a kernel's entry, empty for none."""
+        """Return the key of a kernel's entry; empty for none."""
         if self._store and name not in self._keys:
             identity = self._scheduled.origins[name].identity()
             text = b"%d%b" % (self._excess_precision, identity.encode()) if identity else b""

@@ -59,7 +59,7 @@ def cache_clear() -> None:
 
 
 def _entries() -> tuple[Path, list[Entry]]:
-    """The cache of the environment's options, and what is in it."""
+    """Return the cache that the environment's options name, and its entries."""
     place = pipeline.merge(None, {"dump": ""}).cache_directory
     if place is None:
         raise ArgumentError("there is no cache: HLO_DISC_CACHE is empty")

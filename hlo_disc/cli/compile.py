@@ -133,7 +133,7 @@ def explain(file: Path, full: bool, html: Path | None, **settings: Unpack[Settin
 
 
 def _stablehlo(file: Path, settings: Settings) -> str:
-    """The text of a program."""
+    """Return the text of a program."""
     without = {"--target": settings["target"], "--threads": settings["threads"], "--dump": settings["dump"]}
     refuse(without, "{} has no effect on StableHLO, for which nothing is compiled")
     if is_compiled(file):

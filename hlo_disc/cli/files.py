@@ -1,4 +1,4 @@
-"""The parts that commands share: a program's file and its options, and files that are written."""
+"""The shared parts of commands: options, a program's file, and files that are written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 class Settings(TypedDict):
-    """The options that every command takes."""
+    """The values of the options that every command takes."""
 
     dims: Sequence[str]
     constraints: Sequence[str]
@@ -40,7 +40,7 @@ class Settings(TypedDict):
 
 
 class Reading(TypedDict):
-    """How to read a file, as `sources.program` takes it."""
+    """The way to read a file, as `sources.program` takes it."""
 
     dims: Mapping[str, str] | None
     constraints: Sequence[str]
@@ -55,7 +55,7 @@ THREADS = click.IntRange(0, MOST_THREADS)
 
 
 def program_options(command: C) -> C:
-    """The options that every command takes."""
+    """Add the options that every command takes."""
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
         click.option("--trusted", is_flag=True, help="Let PyTorch load a .pt2 file, which runs what is in it."),
@@ -77,7 +77,7 @@ def program_options(command: C) -> C:
 
 
 def open_program(file: Path, **settings: Unpack[Settings]) -> Executable:
-    """The executable of a saved file, or of a program that is compiled now."""
+    """Open the executable of a saved file, or compile a program."""
     options, reading = checked(file, settings)
     if is_compiled(file):
         return load(file, options)
@@ -85,7 +85,8 @@ def open_program(file: Path, **settings: Unpack[Settings]) -> Executable:
 
 
 def open_for_any_machine(file: Path, **settings: Unpack[Settings]) -> Program:
-    """Return the program of a file: linked, with its packed weights, where this machine can run it, else as it is."""
+    """Open the program of a file. It is linked, with packed weights, if this machine can run it; otherwise it stays
+    unlinked."""
     options, reading = checked(file, settings)
     if is_compiled(file):
         program = read(file)
@@ -95,7 +96,7 @@ def open_for_any_machine(file: Path, **settings: Unpack[Settings]) -> Program:
 
 
 def compiled_for(file: Path, levels: Sequence[str], **settings: Unpack[Settings]) -> list[tuple[str, Program]]:
-    """A program compiled for each of several levels of features, none of them packed. Raises ArgumentError."""
+    """Compile a program for each of several levels of features, without packing. Raises ArgumentError."""
     options, reading = checked(file, settings)
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already: --level has no effect on it")
@@ -140,8 +141,8 @@ except MemoryError:
 def check_module(file: Path, reading: Reading) -> None:
     """Read a program in another process first, with bounds on memory and time, before it is read in this one.
 
-    jaxlib's parser dies of some files (deeply nested text, damaged bytecode), or spoils its memory. Raises what reading
-    it raises, and ParseError for what ends the process, or is not read within the bounds.
+    Some files (deeply nested text, damaged bytecode) crash jaxlib's parser or corrupt its memory. Raises the errors of
+    reading, and ParseError for a file that ends the process or exceeds the bounds.
     """
     if sources.is_saved_model(file):
         return
@@ -161,7 +162,7 @@ def check_module(file: Path, reading: Reading) -> None:
 
 
 def _mistake(said: Sequence[str], file: Path) -> HloDiscError:
-    """The mistake that _READ wrote among these lines; a ParseError with the last of them where there is none."""
+    """Return the error that _READ wrote among these lines; a ParseError with the last line if there is none."""
     for line in reversed(said):
         if line.startswith('["'):
             with suppress(ValueError):
@@ -172,9 +173,9 @@ def _mistake(said: Sequence[str], file: Path) -> HloDiscError:
 
 
 def checked(file: Path, settings: Settings) -> tuple[Options, Reading]:
-    """Options, and how to read the file: arguments of `sources.program` and others.
+    """Return the options, and how to read the file, as arguments of `sources.program`.
 
-    Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_module` does.
+    Raises ArgumentError for options without effect on a compiled file, and the errors of `check_module`.
     """
     chosen = {"target": settings["target"], "threads": settings["threads"], "dump": settings["dump"]}
     options = pipeline.merge(None, {name: value for name, value in chosen.items() if value is not None})
@@ -200,7 +201,7 @@ def how_to_read(settings: Settings) -> Reading:
 
 
 def is_compiled(file: Path) -> bool:
-    """Whether it is an executable file, not a program. Raises ArgumentError for what is neither."""
+    """Whether it is an executable file, not a program. Raises ArgumentError if it is neither."""
     if sources.is_saved_model(file):
         return False
     if not file.is_file():
@@ -225,7 +226,7 @@ def check_output(option: str, path: Path | None) -> None:
 
 
 def check_seconds(option: str, seconds: float) -> None:
-    """Raise ArgumentError for no time, and for more than a day."""
+    """Raise ArgumentError for a time that is not positive, or above a day."""
     if not 0 < seconds <= _DAY:
         raise ArgumentError(f"{option} {seconds}: give a number of seconds above 0, up to {_DAY}")
 

@@ -1,4 +1,4 @@
-"""The inputs for programs that commands run: arrays from files, and sizes as the user says them."""
+"""The inputs for programs that commands run: arrays from files, and sizes from options."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def input_options(command: C) -> C:
 def inputs_of(
     executable: Executable, files: Sequence[str], sizes: Sequence[str], seed: int
 ) -> tuple[list[np.ndarray], dict[str, int]]:
-    """All inputs in order, and the size of each dim.
+    """Return all inputs in order, and the size of each dim.
 
     files: of the options --input; inputs without a file are random. sizes: of the options --dim. Raises ArgumentError,
     ShapeError, OutOfMemoryError.
@@ -54,7 +54,7 @@ def inputs_of(
 
 
 def pairs(option: str, texts: Sequence[str], form: str) -> dict[str, str]:
-    """The values of an option that is given as NAME=VALUE, by name. Raises ArgumentError."""
+    """Parse options of the form NAME=VALUE. Returns the values by name. Raises ArgumentError."""
     found: dict[str, str] = {}
     for text in texts:
         name, _, value = map(str.strip, text.partition("="))
@@ -70,7 +70,7 @@ def pairs(option: str, texts: Sequence[str], form: str) -> dict[str, str]:
 
 
 def _read(program: Program, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Arrays by input name. Raises ArgumentError for a name that is none or comes twice, and for too many arrays."""
+    """Read arrays by input name. Raises ArgumentError for an unknown or repeated name, and for too many arrays."""
     names = [x.name for x in program.inputs]
     given: dict[str, np.ndarray] = {}
 
@@ -98,7 +98,7 @@ def _read(program: Program, texts: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """NAME=FILE as a name and a path, FILE as "" and a path. A file whose own name has a "=" is a file."""
+    """Split NAME=FILE into name and path, and FILE into "" and a path. A file whose own name has a "=" is a file."""
     name, equals, path = text.rpartition("=")
     if not equals or Path(text).exists():
         return "", text
@@ -108,7 +108,8 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _named(array: np.ndarray, dtype: str) -> np.ndarray:
-    """npy writes bfloat16 and its like as bytes without a name: they are what the program wants, if that is such."""
+    """Restore the type of bfloat16 and similar arrays, which npy stores as bytes without a name, if the program expects
+    one."""
     wanted = dtype_named(dtype)
     nameless = array.dtype == np.dtype((np.void, wanted.itemsize))
     return array.view(wanted) if nameless and wanted.isbuiltin != 1 else array
@@ -139,8 +140,8 @@ def _load(path: str) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error of reading says something of the file's content. Of the OSErrors these do: EINVAL, to seek
-    outside of a file, and one without a number, which no system call raised but a decompressor of zipfile's did."""
+    """Whether an error of reading is about the file's content. Two OSErrors are: EINVAL, from seeking outside a file,
+    and one without a number, which zipfile's decompressor raises and no system call."""
     return not isinstance(error, OSError) or error.errno in (None, errno.EINVAL)
 
 
@@ -172,7 +173,7 @@ def _size(name: str, text: str) -> int:
 
 
 def _dims(executable: Executable, texts: Sequence[str], given: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The size of each dim: as the user says, else as a given array has it. Raises ShapeError where these differ."""
+    """Return the size of each dim: that of the user, or that of a given array. Raises ShapeError if these differ."""
     dims: dict[str, int] = {}
     for name, value in pairs("--dim", texts, "NAME=SIZE").items():
         if name not in executable.dims:

@@ -31,10 +31,10 @@ def profile(
     html: Path | None,
     **settings: Unpack[Settings],
 ) -> None:
-    """Show what each kernel of FILE takes.
+    """Show the time of each kernel of FILE.
 
-    It runs on arrays or random inputs as with 'hlo-disc run'. What is no kernel's time is the host's: taking inputs,
-    planning memory, launching, and what is too little for a kernel.
+    FILE runs on arrays or random inputs, as with 'hlo-disc run'. The rest of the time is the host's: it takes inputs,
+    plans memory, launches kernels, and computes what is too little for a kernel.
     """
     check_output("--trace", trace)
     check_output("--html", html)

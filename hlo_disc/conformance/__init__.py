@@ -1,1 +1,1 @@
-"""Conformance: StableHLO cases with known results, or another implementation's, against what hlo_disc compiles."""
+"""Conformance: runs StableHLO cases whose results are known, or given by another implementation."""

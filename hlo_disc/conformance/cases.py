@@ -60,7 +60,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Case:
-    """module: its `main` takes `inputs` and returns what `checks` check; without `inputs` it is compared with XLA."""
+    """A module whose `main` takes `inputs` and returns the values that `checks` check; without `inputs` XLA is the
+    reference."""
 
     module: ir.Module
     inputs: tuple[np.ndarray, ...] = ()
@@ -68,7 +69,8 @@ class Case:
 
 
 def classify(module: ir.Module) -> tuple[str, str]:
-    """The kind of case that a module holds, "testdata", "interpret" or "differential", and the op that it is about."""
+    """Return the kind of case that a module contains, "testdata", "interpret" or "differential", and the op that it
+    tests."""
     found = functions(module)
     if not any(any(_checks(f)) for f in found.values()):
         return "differential", _main_op(module)
@@ -76,7 +78,7 @@ def classify(module: ir.Module) -> tuple[str, str]:
 
 
 def make_case(module: ir.Module, kind: str) -> Case:
-    """The case that a module of this kind holds; the module is changed.
+    """Make the case of a module of this kind; the module is changed.
 
     Raises ParseError, UnsupportedTypeError (of a constant).
     """
@@ -91,18 +93,18 @@ def make_case(module: ir.Module, kind: str) -> Case:
 
 
 def functions(module: ir.Module) -> dict[str, ir.OpView]:
-    """The module's functions by name."""
+    """Return the module's functions by name."""
     return {text(op.attributes["sym_name"]): op for op in module.body.operations if op.operation.name == "func.func"}
 
 
 def without_meaning(module: ir.Module) -> str:
-    """The reason why a module has no meaning on one device, "" when it has one."""
+    """Return the reason why a module has no meaning on one device, or ""."""
     shown = str(module.operation.get_asm(large_elements_limit=16))
     return next((f"{name} needs more than one device or a host beside it" for name in _NO_MEANING if name in shown), "")
 
 
 def set_arguments(function: ir.OpView, results: Sequence[MlirValue] | None = None) -> None:
-    """Give a function the type that its block's arguments, and its returned values, have now."""
+    """Give a function the type of its block's arguments and of its returned values."""
     block = function.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1]
     if results is not None:
@@ -191,7 +193,7 @@ def _says_sizes(value: MlirValue) -> bool:
 
 
 def _returned(function: ir.OpView, decoder: Decoder) -> list[np.ndarray]:
-    """The values that a function of constants returns."""
+    """Evaluate a function of constants. Returns its values."""
     operations = list(function.regions[0].blocks[0].operations)
     values = {op.results[0]: op for op in operations if op.operation.name == "stablehlo.constant"}
     returned = operations[-1].operands
@@ -207,7 +209,7 @@ def _constant(op: ir.OpView, decoder: Decoder) -> np.ndarray:
 
 
 def _main_op(module: ir.Module) -> str:
-    """The first op that is not common to most programs; in a module of such, the last one of all."""
+    """Return the first op that is not common to most programs; the last op if all are common."""
     names: list[str] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

@@ -1,4 +1,4 @@
-"""The checks of results: those of StableHLO's reference interpreter, and how far two implementations may differ.
+"""The checks of results: those of StableHLO's reference interpreter, and a tolerance for two implementations.
 
 Complex numbers are compared part by part. A mismatch is one line: how many elements, the worst of them, both values.
 """
@@ -57,7 +57,7 @@ def _not_close(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:
-    """Integers in the order of the floats, neighbours 1 apart and both zeros 0."""
+    """Map floats to integers in their order; neighbours are 1 apart, and both zeros are 0."""
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape)
     lowest = np.iinfo(bits.dtype).min
     return np.where(bits < 0, lowest - bits, bits)
@@ -73,7 +73,7 @@ def _further(tolerance: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def _unlike(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Beyond what two correct implementations may differ by, which order their sums differently."""
+    """Return which elements differ by more than two correct implementations may, which order their sums differently."""
     if not is_float(want.dtype):
         return _unequal(got, want)
     relative, of_largest = _TOLERANCES[want.dtype.itemsize]

@@ -19,7 +19,7 @@ _SUFFIXES = (".mlir", ".vhlo", ".mlirbc", ".stablehlo")
 
 
 def find(paths: Sequence[Path], filters: Sequence[str]) -> list[Task]:
-    """The cases in files and directories whose name, or path below the directory, fits one of the patterns.
+    """Find the cases in files and directories whose name, or path below the directory, matches one of the patterns.
 
     Raises ArgumentError when there is none.
     """

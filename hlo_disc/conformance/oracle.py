@@ -1,6 +1,6 @@
 """The results of XLA:CPU for a module with `?` dims: it is refined to concrete argument types, compiled and run.
 
-The dims of a module are named here too: which `?` of which input are one size is found by asking the refinement.
+This module also names the dims of a module: it tries in the refinement which `?` of which inputs are the same size.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Refused(Exception):
 
 class MainSignature:
     """The inputs of a module's `main`: those that are sizes by convention (leading integer scalars before inputs with
-    `?`), and the dtype and shape of the others.
-    """
+    `?`), and the dtype and shape of the others."""
 
     def __init__(self, module: ir.Module):
         main = functions(module)["main"]
@@ -54,7 +53,7 @@ class MainSignature:
         return any(None in shape for _, shape in self.types)
 
     def namings(self) -> Iterator[Names]:
-        """Ways to name the dims, the likely ones first."""
+        """List ways to name the dims, the likely ones first."""
         shapes = [shape for _, shape in self.types]
         widest = max((sum(n is None for n in shape) for shape in shapes), default=0)
         names = [f"b{i}" for i in range(max(widest, self.size_count))]
@@ -79,12 +78,12 @@ def _fill(shapes: Sequence[TypeShape], namings: Iterable[Sequence[Sequence[str]]
 
 
 def symbols(names: Names) -> list[str]:
-    """The names in the order in which sizes are given to them."""
+    """List the names in the order in which sizes are given to them."""
     return sorted({name for shape in names for name in shape if name is not None})
 
 
 def find_names(module: ir.Module, signature: MainSignature) -> Names:
-    """Names for the dims with which the module refines at distinct sizes. Raises Refused when there are none."""
+    """Find names for the dims with which the module refines at distinct sizes. Raises Refused if there are none."""
     namings = list(signature.namings())
     # Distinct sizes tell namings apart; equal ones only say that some size is allowed.
     tries = [(names, probe) for probe in _DISTINCT for names in namings] + [(n, p) for n in namings for p in _EQUAL]
@@ -99,7 +98,7 @@ def find_names(module: ir.Module, signature: MainSignature) -> Names:
 
 
 def candidates(names: Names) -> Iterator[dict[str, int]]:
-    """Sizes to run at, 0 and 1 first, each once."""
+    """List sizes to run at, 0 and 1 first, each once."""
     seen = []
     for sizes in _SIZES:
         given = _sizes_of(names, sizes)
@@ -116,7 +115,7 @@ def _sizes_of(names: Names, sizes: Sequence[int]) -> dict[str, int]:
 def concrete(
     signature: MainSignature, names: Names, sizes: Mapping[str, int]
 ) -> list[tuple[np.dtype, tuple[int, ...]]]:
-    """dtype and shape of every input at these sizes."""
+    """Return the dtype and shape of every input at these sizes."""
     return [
         (dtype, tuple(sizes[name or ""] if n is None else n for n, name in zip(shape, given, strict=True)))
         for (dtype, shape), given in zip(signature.types, names, strict=True)
@@ -124,14 +123,14 @@ def concrete(
 
 
 def at_sizes(module: ir.Module, signature: MainSignature, names: Names, sizes: Mapping[str, int]) -> ir.Module:
-    """A copy of the module at these sizes, static. Raises Refused."""
+    """Return a static copy of the module at these sizes. Raises Refused."""
     copy = clone(module)
     _fix_sizes(copy, signature.size_count, list(sizes.values()))
     return refine(copy, concrete(signature, names, sizes)) if signature.is_dynamic else legalised(copy)
 
 
 def refine(module: ir.Module, types: InputTypes) -> ir.Module:
-    """The module with arguments of these types, static; it is changed. Raises Refused."""
+    """Make the module static for arguments of these types, in place. Raises Refused."""
     shown = ",".join(f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>" for dtype, shape in types)
     try:
         mlir.run_passes(module, f"stablehlo-refine-arguments{{types={shown}}}")
@@ -143,7 +142,7 @@ def refine(module: ir.Module, types: InputTypes) -> ir.Module:
 
 
 def legalised(module: ir.Module) -> ir.Module:
-    """The module without CHLO, which XLA does not compile; it is changed."""
+    """Replace CHLO, which XLA does not compile, in place."""
     if _has_chlo(module):
         mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     return module
@@ -154,7 +153,7 @@ def _has_chlo(module: ir.Module) -> bool:
 
 
 def _fix_sizes(module: ir.Module, count: int, sizes: Sequence[int]) -> None:
-    """Constants in place of the leading arguments that are sizes."""
+    """Put constants in place of the leading arguments that are sizes."""
     if not count:
         return
     main = functions(module)["main"]
@@ -171,7 +170,7 @@ def _fix_sizes(module: ir.Module, count: int, sizes: Sequence[int]) -> None:
 
 
 def mark_sizes(module: ir.Module, signature: MainSignature, names: Names) -> ir.Module:
-    """A copy in which the leading arguments that are sizes say which, in JAX's way."""
+    """Return a copy in which the leading arguments that are sizes are marked as such, in JAX's way."""
     copy = clone(module)
     if signature.size_count:
         main = functions(copy)["main"]
@@ -206,7 +205,8 @@ class XlaProgram:
 
 
 def random_arrays(types: InputTypes, seed: int, special: bool) -> list[np.ndarray]:
-    """Inputs: integers that can be indices, floats around 1, with `special` zeros, large values and infinities too."""
+    """Make random inputs: integers that can be indices, floats around 1, with `special` also zeros, large values,
+    infinities."""
     random = np.random.default_rng(seed)
     return [_random(random, dtype, shape, special) for dtype, shape in types]
 

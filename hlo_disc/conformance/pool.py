@@ -1,4 +1,4 @@
-"""Worker processes that survive what a case does: a crash, an abort or a hang ends one worker, and its case says so."""
+"""Worker processes that survive a crash, an abort or a hang of a case: one worker ends, and the case is reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Worker:
         self.connection.send(task)
 
     def lost(self, status: str, reason: str) -> Result:
-        """The result of a case whose worker is gone."""
+        """Make the result of a case whose worker is gone."""
         assert self.task is not None
         stage, kind, op = self.where
         seconds = {stage: time.monotonic() - self.started}
@@ -79,7 +79,7 @@ class _Worker:
 def run_cases(
     tasks: Iterable[Task], settings: Settings, jobs: int, timeout: float, run: Run = run_case
 ) -> Iterator[Result]:
-    """The results of all tasks as they are there, from `jobs` workers; a case may take `timeout` seconds."""
+    """Yield the results of all tasks as they arrive, from `jobs` workers; a case may take `timeout` seconds."""
     waiting = iter(tasks)
     with tempfile.TemporaryDirectory(prefix="hlo_disc-") as directory:
         paths = (Path(directory) / f"worker{i}" for i in itertools.count())
@@ -113,14 +113,14 @@ def _next(worker: _Worker, waiting: Iterator[Task], timeout: float) -> None:
 
 
 def _sleep(busy: Sequence[_Worker]) -> None:
-    """Until a worker says something, dies, or has run out of time."""
+    """Sleep until a worker sends something, dies, or has run out of time."""
     until = min(w.deadline for w in busy) - time.monotonic()
     things: list[Any] = [w.connection for w in busy]
     wait(things + [w.process.sentinel for w in busy], max(until, 0))
 
 
 def _poll(worker: _Worker) -> Result | None:
-    """The worker's result, when there is one."""
+    """Return the worker's result, if there is one."""
     try:
         while worker.connection.poll():
             message = worker.connection.recv()

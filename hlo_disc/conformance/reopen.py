@@ -1,7 +1,7 @@
-"""A case again with the dims of its inputs as symbols, as many as the sizes of everything else can be inferred from.
+"""Repeats a case with dims of its inputs as symbols: as many as allow all other sizes to be inferred.
 
-First every dim is a symbol of its own, then dims of one size share one, then the dims that can be symbols one at a time
-are put together, one by one. Only reading is tried: it is inference that says which dims can be symbols.
+First every dim is a symbol of its own. Then dims of one size share a symbol. Then the dims that can be symbols alone
+are added, one by one. Each attempt only reads the module, because inference decides which dims can be symbols.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Naming = Mapping[Place, str]
 
 @dataclass(frozen=True)
 class Opened:
-    """dims: as `compile` takes them, empty when no dim can be a symbol; then `reason` says why. share: "2 of 3"."""
+    """The dims as `compile` takes them; empty if none can be a symbol, with the `reason`. share: "2 of 3"."""
 
     dims: Mapping[int, str]
     share: str = ""
@@ -27,7 +27,7 @@ class Opened:
 
 
 def open_dims(case: Case) -> Opened:
-    """The dims of the inputs that can be symbols."""
+    """Find the dims of the inputs that can be symbols."""
     places = [(i, axis) for i, x in enumerate(case.inputs) for axis in range(x.ndim)]
     if not places:
         return Opened({}, reason="no input has a dimension")
@@ -54,7 +54,7 @@ def _own(place: Place) -> str:
 
 
 def _whole(case: Case, places: list[Place]) -> Iterator[Naming]:
-    """Namings of all dims, then of all but those of size 1, which often only stretch."""
+    """List namings of all dims, then of all but those of size 1, which are often only broadcast."""
     for some in (places, [p for p in places if _size(case, p) != 1]):
         if some:
             yield {place: _own(place) for place in some}
@@ -78,7 +78,7 @@ def _specs(case: Case, naming: Naming) -> dict[int, str]:
 
 
 def _refuses(case: Case, naming: Naming) -> str:
-    """Why the case cannot be read with these names, "" when it can."""
+    """Return why the case cannot be read with these names, or ""."""
     try:
         read_module(case.module, dims=_specs(case, naming))
         return ""

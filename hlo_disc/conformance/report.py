@@ -24,7 +24,7 @@ def has_failed(result: Result) -> bool:
 
 
 def show(results: Sequence[Result], wall: float, console: Console) -> None:
-    """The summary per op, the failures by cause, times and totals."""
+    """Show the summary for each op, the failures by cause, times and totals."""
     for result in sorted(filter(has_failed, results), key=lambda r: (r.status, r.name)):
         console.print(Text(f"{result.status:<11} {result.name}: {result.reason[:_SHOWN]}"), soft_wrap=True)
     console.print(_by_op(results))
@@ -36,7 +36,7 @@ def show(results: Sequence[Result], wall: float, console: Console) -> None:
 
 
 def total(results: Iterable[Result]) -> str:
-    """One line: how many of each status, for each kind of case."""
+    """Return one line: how many of each status, for each kind of case."""
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for result in results:
         kinds[result.kind or "unread"][result.status] += 1
@@ -63,7 +63,7 @@ _OP = re.compile(r"(\S+) : \(.*?\) -> \(.*?\)(?: at \S+(?: \([^)]*\))?)?: (.*)$"
 
 
 def cause(result: Result) -> str:
-    """The reason without what is particular to one case: file, sizes, values, places."""
+    """Return the reason without the parts that belong to one case: file, sizes, values, positions."""
     text = _OP.sub(r"\1: \2", result.reason)
     text = re.sub(rf"\S*(?:{re.escape(result.name)}|\.mlir)(?::\d+)*", "FILE", text)
     text = re.sub(r"tensor<[^>]*>+", "tensor", text)
@@ -105,7 +105,7 @@ def _times(results: Sequence[Result], wall: float, console: Console) -> None:
 
 
 def write_junit(results: Sequence[Result], path: Path) -> None:
-    """The results in the XML form of JUnit."""
+    """Write the results in JUnit's XML form."""
     suite = ElementTree.Element(
         "testsuite",
         name="conformance",
@@ -124,10 +124,10 @@ def write_junit(results: Sequence[Result], path: Path) -> None:
 
 
 def _printable(text: str) -> str:
-    """XML has no control characters."""
+    """Remove control characters, which XML does not have."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "?", text)
 
 
 def write_json(results: Sequence[Result], path: Path) -> None:
-    """All results as a JSON list."""
+    """Write all results as a JSON list."""
     path.write_text(json.dumps([vars(r) for r in results], indent=1) + "\n")

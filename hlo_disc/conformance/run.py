@@ -1,4 +1,4 @@
-"""One case from its file to its `Result`. It may crash or hang: pool.py runs it in a process of its own."""
+"""Runs one case, from its file to its `Result`. It may crash or hang: pool.py runs it in a process of its own."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ SHAPES = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """threads: of a run. reopen: with the inputs' dims as symbols. dump: as Options.dump, a directory a case. target:
-    as Options.target.
-    """
+    """The options of a run. threads: those of a run. reopen: make the inputs' dims symbols. dump: as Options.dump, with
+    a directory for each case. target: as Options.target."""
 
     threads: int = 1
     reopen: bool = False
@@ -65,7 +64,8 @@ Stage = Callable[[str, str, str], None]
 
 
 def run_case(path: Path, name: str, settings: Settings, stage: Stage) -> Result:
-    """Run the case in a file. stage(what begins, kind, op) lets a crash say where. Raises nothing."""
+    """Run the case in a file. stage(name, kind, op) is called before each stage, so that a crash can be located. Raises
+    nothing."""
     run = _Run(Result(name), settings, stage)
     try:
         run.case(path)
@@ -178,6 +178,6 @@ def _line(error: Exception) -> str:
 
 
 def _where(error: Exception) -> str:
-    """The innermost line that raised."""
+    """Return the innermost line that raised."""
     innermost = traceback.extract_tb(error.__traceback__)[-1]
     return f" ({Path(innermost.filename).name}:{innermost.lineno})"

@@ -10,12 +10,12 @@ _MOST_ROWS = 50
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 call", "2 calls"."""
+    """Return "1 call", "2 calls"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def signature_text(inputs: Sequence[object], outputs: Sequence[object]) -> str:
-    """One line: "(x: float32[n], y: float32[n]) -> float32[n]"."""
+    """Return one line: "(x: float32[n], y: float32[n]) -> float32[n]"."""
     results = _listed(outputs)
     return f"({_listed(inputs)}) -> {results if len(outputs) == 1 else f'({results})'}"
 
@@ -26,7 +26,7 @@ def _listed(parts: Sequence[object]) -> str:
 
 
 def html_table(title: str, rows: Iterable[Sequence[object]]) -> str:
-    """A title and a row a line, escaped."""
+    """Return a table of a title and one row a line, escaped."""
     import html
 
     rows = list(rows)

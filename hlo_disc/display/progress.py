@@ -1,4 +1,4 @@
-"""A bar on stderr for a compilation that takes long, where somebody sits at a terminal."""
+"""A progress bar on stderr for a long compilation, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def console() -> Console:
 
 @contextmanager
 def bar(steps: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """A function that is told which step begins. From AFTER seconds on they are shown, until the context is left."""
+    """Yield a function that is called with the name of each step. The bar appears after AFTER seconds, until the
+    context ends."""
     if not sys.stderr.isatty() or not _busy.acquire(blocking=False):
         yield lambda step: None
         return
@@ -40,7 +41,7 @@ def bar(steps: Sequence[str]) -> Iterator[Callable[[str], None]]:
 
 
 class _Bar:
-    """Draws from a timer's thread on: who compiles only says where it is."""
+    """The bar. A timer's thread draws it; the compiler only reports its steps."""
 
     def __init__(self, steps: Sequence[str]):
         self._steps, self._at = steps, 0

@@ -23,8 +23,8 @@ class Compilation(NamedTuple):
         seconds: how long it took in all, tracing included.
         stages_ms: milliseconds of each stage of the compiler.
         asked: what the function, or JAX, asked about sizes, each with its line: other sizes may have another program.
-        of: what JAX's transformations have made of the function, as `"grad(loss)"`; `""` for itself.
-        backward: whether it is the program that makes derivatives later, of which `of` has two.
+        of: the function after JAX's transformations, as `"grad(loss)"`; `""` for the function itself.
+        backward: whether it is the second of the two programs of a gradient, which computes the derivatives.
     """
 
     reason: str
@@ -64,9 +64,9 @@ class Stats:
         fallbacks: calls that ran through `jax.jit`, by reason.
         calls_in_jit: those that compiled functions of `jax.jit` have made of its programs.
         backward_calls: those of programs that make derivatives later, from everywhere.
-        deferred_kernels: those that calls were compiled without, and that are still to be made.
-        later_kernels: those that were made since, by calls that needed them or by the thread that makes them.
-        later_seconds: how long these took.
+        deferred_kernels: kernels that calls were compiled without, and that are not compiled yet.
+        later_kernels: those compiled since then, by calls that needed them or by the background thread.
+        later_seconds: the time that these took.
     """
 
     calls: int
@@ -80,16 +80,16 @@ class Stats:
 
     @property
     def compilations(self) -> int:
-        """How many there were."""
+        """The number of compilations."""
         return len(self.records)
 
     @property
     def compile_seconds(self) -> float:
-        """How long all of them took."""
+        """The seconds of all compilations."""
         return sum(record.seconds for record in self.records)
 
     def summary(self) -> str:
-        """As "3 calls, 1 compilation"."""
+        """Return "3 calls, 1 compilation"."""
         in_jit = f" and {self.calls_in_jit} inside jax.jit" if self.calls_in_jit else ""
         backward = f", {self.backward_calls} backward" if self.backward_calls else ""
         return f"{counted(self.calls, 'call')}{in_jit}{backward}, {counted(self.compilations, 'compilation')}"
@@ -104,7 +104,7 @@ class Stats:
 
 
 class Calls(Protocol):
-    """The calls that a program has served, directly and in `jax.jit`."""
+    """The numbers of calls that a program has served, directly and in `jax.jit`."""
 
     @property
     def value(self) -> int: ...
@@ -114,7 +114,7 @@ class Calls(Protocol):
 
 
 class FallbackCount:
-    """Why calls run through `jax.jit`, what the first one was given, and how many there were.
+    """The reason why calls run through `jax.jit`, the arguments of the first one, and their number.
 
     count: counts one more, from any thread.
     """
@@ -128,14 +128,14 @@ class FallbackCount:
 
     @property
     def calls(self) -> int:
-        """How many were counted."""
+        """The number of counted calls."""
         with self._lock:
             looks, self._looks = self._looks, self._looks + 1
             return self.count() - looks
 
 
 class Log:
-    """The log of a jitted function's compilations and fallbacks. It is only added to, each time by one step."""
+    """The log of a jitted function's compilations and fallbacks. Entries are only added, each in one step."""
 
     def __init__(self) -> None:
         self._compiled: list[tuple[Compilation, Calls]] = []
@@ -143,13 +143,14 @@ class Log:
         self._fallbacks: list[FallbackCount] = []
 
     def add(self, compilation: Compilation, count: Calls, tally: Tally | None = None) -> None:
-        """count: of the calls that the program serves, as its `value` and `in_jit`. tally: of its deferred kernels."""
+        """Add a compilation. count: the calls that the program serves, as its `value` and `in_jit`. tally: its deferred
+        kernels."""
         self._compiled.append((compilation, count))
         if tally:
             self._tallies.append(tally)
 
     def fall_back(self, made: FallbackCount, text: str) -> None:
-        """Calls run through `jax.jit` from now on. text: a warning, of each reason once; "" for none."""
+        """Note that calls run through `jax.jit` from now on. text: a warning, once for each reason; "" for none."""
         if text and all(known.reason != made.reason for known in list(self._fallbacks)):
             warnings.warn(text, FallbackWarning, stacklevel=5)
         self._fallbacks.append(made)

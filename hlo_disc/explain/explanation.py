@@ -19,7 +19,7 @@ class Explanation(str):
 
     @staticmethod
     def of(text: str, page: Callable[[], str]) -> Explanation:
-        """page: makes it, when it is asked for."""
+        """Make an explanation. page: called for the page when it is needed."""
         made = Explanation(text)
         made._page = page
         return made

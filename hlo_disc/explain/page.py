@@ -1,6 +1,6 @@
-"""A compiled program as one HTML page that asks nothing of a network: the template, and the data in it.
+"""A compiled program as one HTML page that loads nothing from a network: the template, and its data.
 
-Weights are never in it. The user's lines are read when the page is written, where their files are there.
+Weights are never in it. The user's lines are read when the page is written, if their files exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNS = {"add": "+", "mul": "*", "floordiv": "/", "mod": "%", "min": "min", "ma
 
 
 def page(programs: Sequence[Program], profile: Mapping[str, object] | None = None) -> str:
-    """The page as text.
+    """Return the page as text.
 
     profile: `Profile.as_dict` of a program of this name. Programs without an account are left out.
     """
@@ -69,7 +69,7 @@ _OPERATORS = {name: _operator(sign) for name, sign in _SIGNS.items()}
 
 
 class _Sizes:
-    """Expressions of sizes, each once, as the page computes them: a number, a symbol, or [operator, left, right]."""
+    """The expressions of sizes, each once, in the page's form: a number, a symbol, or [operator, left, right]."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []
@@ -123,7 +123,7 @@ def _program(program: Program) -> dict[str, object]:
 
 
 def _condition(guard: GuardRow, program: Program, sizes: _Sizes) -> dict[str, object]:
-    """How it reads, with the sizes of arguments by their names, and what it compares."""
+    """Return a condition's text, with the sizes of arguments by their names, and the two sizes that it compares."""
 
     def named(text: str) -> str:
         return re.sub(r"%(\d+)\.(\d+)", lambda m: f"{program.inputs[int(m[1])].name}.shape[{m[2]}]", text)
@@ -133,7 +133,7 @@ def _condition(guard: GuardRow, program: Program, sizes: _Sizes) -> dict[str, ob
 
 
 def _largest(guards: Iterable[GuardRow]) -> dict[str, int]:
-    """The largest size of each dim that has one."""
+    """Return the largest size of each dim that has one."""
     found = {}
     for x in guards:
         if x.rhs.isdigit() and x.relation in ("<=", "<") and re.fullmatch(r"\w+", x.lhs):
@@ -162,9 +162,9 @@ def _launch(launch: Launch, reasons: list[list[object]], sizes: _Sizes) -> dict[
 
 
 def _sources(places: Sequence[str]) -> tuple[Sequence[object], Sequence[object]]:
-    """The files with the user's lines, and of each place its file, its line and its function; -1 for what is no line.
+    """Return the files with the user's lines, and for each location its file, line and function; -1 if it is no line.
 
-    A file is its name and some lines, each its number and its text, where it can be read.
+    A file is its name and some lines with their numbers. The lines have text if the file can be read.
     """
     numbers: dict[str, int] = {}
     wanted: list[set[int]] = []
@@ -189,7 +189,7 @@ def _sources(places: Sequence[str]) -> tuple[Sequence[object], Sequence[object]]
 
 
 def _excerpt(name: str, lines: set[int]) -> list[object]:
-    """These lines of a file and some around them, each with its number; the lines alone where there is no such file."""
+    """Return these lines of a file and some around them, with numbers; only the lines if there is no such file."""
     try:
         text = linecache.getlines(name)
     except (OSError, ValueError, MemoryError):

@@ -24,7 +24,7 @@ _TYPICAL = 64
 
 
 def summary(program: Program, lines: int = LINES) -> str:
-    """The signature, what is launched, those that are alike in one line, and why; at most so many lines."""
+    """Return the signature and the launches with their reasons, similar ones in one line; at most so many lines."""
     head = _head(program, _ROWS)
     if not program.account:
         return "\n".join(head[:lines])
@@ -39,7 +39,7 @@ def summary(program: Program, lines: int = LINES) -> str:
 
 
 def several(stats: str, programs: Sequence[Program]) -> str:
-    """Return a function's statistics and a summary of each of its programs, as far as there are lines for them."""
+    """Return a function's statistics, and a summary of each program while lines are left."""
     lines = stats.split("\n")
     lines = _shortened(lines, LINES // 3)
     shown = min(len(programs), max((LINES - len(lines)) // (_LEAST + 1), 1))
@@ -51,13 +51,13 @@ def several(stats: str, programs: Sequence[Program]) -> str:
 
 
 def full(program: Program, notes: Iterable[str] = ()) -> str:
-    """All of it. notes: lines about the object code."""
+    """Return the whole text. notes: lines about the object code."""
     head = [*_head(program, None), *notes]
     return "\n".join([*head, "", plan_text(program.account)] if program.account else head).rstrip()
 
 
 def plan_text(account: str) -> str:
-    """One line a launch, what it reads, writes and computes, the arena, and why ops were not fused."""
+    """Return a line for each launch with its inputs, outputs and computation, the arena, and why ops were not fused."""
     found = parse(account)
     lines = [f"program {found.name}", launches_text(found)]
     lines.append("what launches read and write, each once, and compute:")
@@ -75,12 +75,12 @@ def plan_text(account: str) -> str:
 
 
 def launches_text(account: Account) -> str:
-    """A line a launch: its forms, and when each of them is taken."""
+    """Return one line for each launch: its variants, and their conditions."""
     return "\n".join([_counts(account), *_flow(account.flow, account, "  ")])
 
 
 def ops_text(ops: Iterable[OpRow]) -> str:
-    """As "2 constant, add", of (name, place, how many)."""
+    """Return "2 constant, add" for (name, location, count)."""
     names: Counter[str] = Counter()
     for name, _, count in ops:
         names[name] += count
@@ -94,7 +94,7 @@ def main_ops(ops: Sequence[OpRow]) -> str:
 
 
 def _head(program: Program, rows: int | None) -> list[str]:
-    """The signature and what was made of it; of each kind of rows so many at most."""
+    """Return the signature and the origin of the program, with at most so many lines of each kind."""
     p = program
     total = sum(p.compile_ms.values())
     stages = list(p.compile_ms.items())
@@ -136,7 +136,7 @@ def _arena(account: Account) -> str:
 
 
 def _alike(account: Account, room: int) -> list[str]:
-    """A line for launches that are alike, with the most work kept when there is no room for all."""
+    """Return a line for similar launches. If there is no room for all, those with the most work stay."""
     same: dict[str, list[Launch]] = {}
     for launch in account.launches:
         same.setdefault(_launch(launch), []).append(launch)
@@ -150,7 +150,7 @@ def _alike(account: Account, room: int) -> list[str]:
 
 
 def _weight(launch: Launch) -> float:
-    """How much a launch does, at sizes as they might be."""
+    """Estimate the work of a launch, at likely sizes."""
     total = 0
     for text in (launch.bytes, launch.operations):
         dim = Dim.parse(text)
@@ -162,7 +162,7 @@ def _weight(launch: Launch) -> float:
 
 
 def _splits(account: Account) -> list[str]:
-    """Each reason once: layers that are alike have the same."""
+    """List each reason once: similar layers have the same."""
     texts = (
         f"{x.op} ({account.places[x.place] or 'unknown line'}) starts a kernel of its own: {x.reason}"
         for x in account.splits

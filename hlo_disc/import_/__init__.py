@@ -1,1 +1,1 @@
-"""Everything that a user has becomes one DHLO graph: StableHLO text, bytecode and artifacts, JAX functions."""
+"""Importers to DHLO graphs: StableHLO text, bytecode and artifacts, and functions of JAX, PyTorch and TensorFlow."""

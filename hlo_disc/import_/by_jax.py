@@ -1,6 +1,6 @@
-"""Ops whose formula JAX has: special functions, linear algebra. JAX traces it at the sizes of the operands.
+"""Ops by formulas of JAX: special functions, linear algebra. JAX traces the formula at the sizes of the operands.
 
-What JAX lowers is read as any program of JAX is, and becomes part of the graph.
+The lowered program is read like any program of JAX, and becomes part of the graph.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hlo_disc.import_.jax import from_jax
 def traced(
     r: Construction, fn: Callable[..., object], *arrays: Array, at_least: Sequence[tuple[Dim, Dim]] = ()
 ) -> list[Array]:
-    """The arrays that `fn` makes of arrays like these, flattened. Raises what tracing and reading it raise.
+    """Return the arrays that `fn` computes from arrays like these, flattened. Raises the errors of tracing and reading.
 
-    at_least: pairs of sizes of which the first must not be smaller, which JAX asks for.
+    at_least: pairs of sizes of which the first is at least the second, because JAX asks about it.
     """
     sizes = dict.fromkeys(r.facts.canonical(d) for x in arrays for d in x.shape)
     named = {d: d if d.is_const else Dim.symbol(f"size{k}") for k, d in enumerate(sizes)}
@@ -35,7 +35,8 @@ def traced(
     known = [f"{name(a)} >= {name(b)}" for a, b in at_least if a is not b and not (a.is_const and b.is_const)]
 
     def flat(*tracers: jax.Array) -> list[jax.Array]:
-        return jax.tree.leaves(fn(*tracers))
+        results: list[jax.Array] = jax.tree.leaves(fn(*tracers))
+        return results
 
     with jax.enable_x64(True):
         graph, _ = from_jax(flat, leaves, dims, [f"operand {i}" for i in range(len(arrays))], known)
@@ -44,7 +45,7 @@ def traced(
 
 
 def by_jax(fn: Callable[..., object]) -> Callable[..., Any]:
-    """A formula for `elementwise`, or a handler of an op whose only arguments are tensors: `fn` of arrays."""
+    """Make a formula for `elementwise`, or a handler of an op that has only tensor arguments, from `fn` of arrays."""
 
     def handle(r: Construction, *arrays: Array) -> Any:
         made = traced(r, fn, *arrays)

@@ -38,15 +38,15 @@ class Construction(ABC):
 
     @abstractmethod
     def location(self) -> str:
-        """The user's line of the current op, "" where there is none."""
+        """Return the user's line of the current op, or ""."""
 
     @abstractmethod
     def describe(self) -> str:
-        """The current op with its source line, for messages."""
+        """Return the current op with its source line, for messages."""
 
     @abstractmethod
     def unsupported(self, reason: str = "") -> NoReturn:
-        """Refuse the current op, with its types and source line."""
+        """Raise an error for the current op, with its types and source line."""
 
     @property
     @abstractmethod
@@ -55,15 +55,15 @@ class Construction(ABC):
 
     @abstractmethod
     def common(self, values: Sequence[Value]) -> Shape:
-        """The shape that operands of an elementwise op broadcast to."""
+        """Return the shape to which operands of an elementwise op broadcast."""
 
     @abstractmethod
     def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
-        """Spread a value. dims: which axes of the result its own are, by default the last."""
+        """Broadcast a value. dims: the axes of the result that are the value's, by default the last."""
 
     @abstractmethod
     def inside(self) -> AbstractContextManager[None]:
-        """Collect ops in a builder of their own, that of a region; what is made there stays there."""
+        """Collect ops in the builder of a region; values made there stay there."""
 
     # What handlers ask for
 
@@ -82,7 +82,7 @@ class Construction(ABC):
         return self.builder.multi(name, operands, self.location(), **attrs)
 
     def constant(self, value: np.ndarray) -> Value:
-        """A constant; small ones are shared."""
+        """Make a constant; small ones are shared."""
         if value.nbytes > _INTERNED_BYTES:
             return self.emit("constant", value=value)
         key = value.dtype, value.shape, value.tobytes()
@@ -94,7 +94,7 @@ class Construction(ABC):
     # Conditions on sizes
 
     def same_shape(self, values: Sequence[Value]) -> None:
-        """Operands of an elementwise op have one shape."""
+        """Require that operands of an elementwise op have one shape."""
         first = values[0].shape
         for number, value in enumerate(values[1:], 1):
             if value.shape != first:
@@ -102,24 +102,24 @@ class Construction(ABC):
                     self.equal(a, b, f"dimension {axis} of operands 0 and {number}")
 
     def equal(self, a: Dim, b: Dim, what: str) -> None:
-        """`a == b` must hold; `what` names the two sizes."""
+        """Require `a == b`; `what` names the two sizes."""
         if a is not b:
             self.require(a, "==", b, f"{what} must be equal, but they are {{0}} and {{1}}", (a, b))
 
     def at_most(self, a: Dim, b: Dim, message: str) -> None:
-        """`a <= b` must hold; the message has {0} for a and {1} for b."""
+        """Require `a <= b`; the message has {0} for a and {1} for b."""
         if a is not b:
             self.require(a, "<=", b, message, (a, b))
 
     def same_count(self, a: Shape, b: Shape) -> None:
-        """Two shapes must have equally many elements."""
+        """Require that two shapes have equally many elements."""
         if self.facts.same_size(a, b) is not Truth.YES:
             left, right = math.prod(a, start=ONE), math.prod(b, start=ONE)
             message = f"({_listed(a)}) has {{0}} elements and ({_listed(b)}) has {{1}}"
             self.require(left, "==", right, message, (left, right))
 
     def fits(self, size: Dim, dtype: np.dtype) -> None:
-        """A size that becomes a number of a type has to be one of its numbers, in and outside of regions."""
+        """Require that a type can hold a size that becomes a number, in and outside of regions."""
         held = np.iinfo(dtype)
         if held.bits == 64 and not has_products(size):
             return  # memory holds no more than that
@@ -143,12 +143,13 @@ class Construction(ABC):
     def require(
         self, lhs: Dim, relation: str, rhs: Dim, message: str, args: tuple[Dim, ...], is_fact: bool = True
     ) -> None:
-        """A condition on the sizes for the current op: nothing when proved, an error when refuted, else a guard.
+        """Add a condition on the sizes for the current op: nothing if proved, an error if refuted, else a guard.
 
-        In a loop or branch sizes must agree for any call, but what only must fit (a slice of an empty array, in a loop
-        over its elements) is checked there, in case it is executed.
+        In a loop or a branch, equalities must hold for every call. Inequalities (a slice of an empty array, in a loop
+        over its elements) are checked there, when the region is executed.
 
-        is_fact: let the facts know; not for equations that say "one of two", which would only cost them time.
+        is_fact: add it to the facts. Equations of the form "one of two" are not added: they would only make proofs
+        slower.
         """
         if (lhs, relation, rhs) in self._required:
             return
@@ -170,9 +171,9 @@ class Construction(ABC):
             symbols.add_fact(self.facts, lhs, relation, rhs)
 
     def assume(self, lhs: Dim, relation: str, rhs: Dim, what: str) -> None:
-        """A condition on which the program's shape depends: other calls want another program.
+        """Add a condition on which the program's structure depends: calls that break it take another program.
 
-        It must be one on sizes that a call says; `what` says what depends on it.
+        It must depend on sizes of arguments only; `what` says what depends on it.
         """
         if self.facts.holds(lhs, relation, rhs) is Truth.YES:
             return

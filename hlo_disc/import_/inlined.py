@@ -1,4 +1,4 @@
-"""A graph inside of another one: its ops on the values that it is called with, its sizes in terms of theirs."""
+"""Inlining of a graph into another one: its ops on the caller's values, its sizes in terms of the caller's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hlo_disc.import_.construction import Construction
 
 
 def inlined(r: Construction, graph: Graph, values: Sequence[Value], sizes: Mapping[str, Dim]) -> list[Value]:
-    """The results of a graph as part of the program that is read, for which its guards become conditions.
+    """Inline a graph into the program that is read; its guards become conditions there. Returns the results.
 
-    values: one an input, of its type. sizes: what each symbol of the graph is. Raises what its ops and guards do.
+    values: one for each input, of its type. sizes: the value of each symbol. Raises the errors of its ops and guards.
     """
     if graph.definitions:
         r.unsupported("sizes that depend on data are not supported here")

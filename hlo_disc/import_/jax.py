@@ -1,6 +1,6 @@
 """From a JAX function to a DHLO graph: traced once, at symbolic shapes, and read where JAX lowered it.
 
-The function is lowered as for `jax.jit`, but for the few primitives of `jax_lowering`, and not exported: an export
+The function is lowered as for `jax.jit`, except for a few primitives (`jax_lowering`). It is not exported: an export
 expands CHLO ops (`erf`, `erfc` …) into polynomials and serialises the module. JAX passes the dimension variables as
 leading arguments, which the reader knows by name.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Described(Protocol):
-    """The known type of an argument; perhaps with `weak`, whether it is that of a Python number."""
+    """The type of an argument; perhaps with `weak`, whether it is that of a Python number."""
 
     @property
     def dtype(self) -> DTypeLike: ...
@@ -57,14 +57,14 @@ def from_jax(
     constraints: Sequence[str] = (),
     answers: Answers | None = None,
 ) -> tuple[Graph, Sequence[ShapedArray]]:
-    """The graph of a function of flat arrays, and what JAX knows of each result: `dtype`, `shape`, `weak_type`.
+    """Read a function of flat arrays. Returns its graph, and JAX's type of each result: `dtype`, `shape`, `weak_type`.
 
-    leaves: `dtype`, `shape` and perhaps `weak` (a Python number's type) of each argument. Random keys are their data
-    in the graph, one or more axes longer, and arrays of float0 are booleans. dims: for each argument and
-    axis a size, a dimension expression, or None for the size in `shape`. names: the arguments' names in messages.
-    constraints: conditions on the dimension variables, which JAX uses while it traces and calls must meet.
-    answers: decide what the function asks about sizes, which becomes the graph's `asked`. Without them it is as JAX
-    has it: unequal is what is not known to be equal, every size is 1 at least, and the rest is an error.
+    leaves: `dtype`, `shape` and perhaps `weak` (a Python number's type) of each argument. Random keys are their data in
+    the graph, one or more axes longer, and arrays of float0 are booleans. dims: for each argument and axis a size, a
+    dimension expression, or None for the size in `shape`. names: the arguments' names in messages. constraints:
+    conditions on the dimension variables, which JAX uses while it traces and calls must meet. answers: answer the
+    function's questions about sizes, which become the graph's `asked`. Without them JAX answers: sizes are unequal
+    unless known to be equal, every size is at least 1, and the rest is an error.
 
     Raises UnsupportedOpError for a function that reads a tracer of another trace.
     """
@@ -99,7 +99,7 @@ def from_jax(
 
 
 def _of_an_element(dtype: DTypeLike) -> list[Dim]:
-    """The shape of the data of one element: none but for random keys."""
+    """Return the shape of an element's data: no axes except for random keys."""
     if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
         return []
     data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype))
@@ -117,9 +117,8 @@ def _shown(spec: Sequence[Dim | None]) -> str:
 
 
 def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard], answers: Answers | None) -> dict[Dim, Size]:
-    """JAX's form of every size: a number where constraints leave no other; all symbolic ones in one scope, so that it
-    can compare them.
-    """
+    """Return JAX's form of every size: a number if constraints leave only one. All symbolic ones share a scope, so that
+    JAX can compare them."""
     fixed = fixed_sizes(constraints, {name for d in dims for name in d.symbols})
     numbers = {name: Dim.const(n) for name, n in fixed.items()}
     found = {d: d.substitute(numbers) for d in dims}
@@ -137,7 +136,8 @@ def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard], answers: 
 
 
 def _jax_constraint(lhs: Dim, relation: str, rhs: Dim) -> str:
-    """The constraint in JAX's grammar, which knows >=, <=, and == of a term and what it is not in; "" for others."""
+    """Return the constraint in JAX's grammar, which has >=, <=, and == of a term that does not occur in the other side;
+    else ""."""
     if not lhs.symbols | rhs.symbols:
         return ""
     if relation == "==":

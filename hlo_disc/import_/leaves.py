@@ -1,4 +1,4 @@
-"""Leaves of the nests that programs take and return, beside the numbers of their inputs and outputs."""
+"""The leaves of the nests of arguments and results, beside the numbers of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Constant:
 
 @frozen
 class Number:
-    """A leaf that is a number of Python's: this input, by its shape (n, 0) or (0, -n), or this output, its element.
+    """A leaf that is a Python number: an input, by its shape (n, 0) or (0, -n), or the element of an output.
 
     natural: whether it must not be negative.
     """

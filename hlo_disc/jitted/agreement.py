@@ -25,9 +25,9 @@ _TRACES = 4
 
 
 def agree(program: Traced, unmet: int, special: Traced, at: Callable[[Sequence[Guard]], Traced | None]) -> bool:
-    """Whether a program is right at all calls that break just these of its asked conditions, a bit each.
+    """Whether a program is right at all calls that break just these of its asked conditions, one bit each.
 
-    special: the trace of such a call. at: one of a call at which these conditions hold, None where none is found.
+    special: the trace of such a call. at: sizes at which these conditions hold, None if none are found.
     """
     general = program.graph
     if unmet >> ASKED_BITS:
@@ -55,7 +55,7 @@ def _negated(guard: Guard) -> Guard:
 
 
 def _left(general: Graph, region: Sequence[Guard], special: Traced) -> list[list[Guard]] | None:
-    """The parts of a region that `special` was not traced for; None where `general` is not the same in its own."""
+    """Return the parts of a region for which `special` was not traced; None if `general` differs in its own parts."""
     needed = [asked.guard() for asked in (*special.numbers, *special.asked)]
     left = []
     try:
@@ -92,7 +92,7 @@ def _facts(graph: Graph, region: Iterable[Guard]) -> ShapeFacts:
 
 
 def _on_symbols(graph: Graph) -> list[Guard]:
-    """The guards but for those that say what the symbols are."""
+    """Return the guards except those that say what the symbols are."""
     known = graph.bindings.keys()
     return [guard for guard in graph.guards if guard.lhs.symbols <= known and guard.rhs.symbols <= known]
 
@@ -104,7 +104,7 @@ def _empty(graph: Graph, facts: ShapeFacts) -> bool:
 
 
 def _holds(guard: Guard, known: Sequence[Guard], facts: ShapeFacts) -> bool:
-    """Whether the guard follows from the facts, or is one that is known."""
+    """Whether the guard follows from the facts, or is a known one."""
     if facts.holds(guard.lhs, guard.relation, guard.rhs) is Truth.YES:
         return True
     said = (guard.relation, facts.canonical(guard.lhs - guard.rhs))

@@ -1,4 +1,4 @@
-"""A call of a jitted function on its way to a program, and what serves it."""
+"""A call of a jitted function on its way to a program, and the program that served it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Call(NamedTuple):
     """A call's arguments, with the keys by which programs are found.
 
     split: the arguments as `Signature.split` tells them apart. leaves, tree: JAX's, of those that are not static.
-    kinds: the types of the leaves. structure: what stands for `tree`, where sizes in static data are arrays, which are
-    the last ones of `leaves` then.
+    kinds: the types of the leaves. structure: takes the place of `tree` if sizes in static data are passed as arrays,
+    which then are the last ones of `leaves`.
     """
 
     args: tuple[object, ...]
@@ -53,9 +53,10 @@ class Call(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A program, how it was run for a call, the results, and the other programs that calls like it may need.
+    """A program that served a call, the way it was run, the results, and the other programs that similar calls may
+    need.
 
-    conversions: as of `Path`. wrap: whether numpy's results become JAX's.
+    conversions: as of `Path`. wrap: whether numpy arrays in the results become JAX's.
     """
 
     program: Compiled
@@ -67,9 +68,9 @@ class Served(NamedTuple):
 
     @staticmethod
     def by(flat: FlatFunction, call: Call, infos: list[Leaf]) -> Served:
-        """Run a call in the program of a function that serves it, which is compiled where there is none.
+        """Run a call in the program of a function that serves it, which is compiled if there is none.
 
-        infos: what the leaves of the call are.
+        infos: the types of the call's leaves.
         """
         entry = flat.entry(infos)
         program = flat.program(entry, infos, for_call=True)
@@ -86,5 +87,5 @@ class Served(NamedTuple):
         return Served(program, path, conversions, wrap, others, result)
 
     def path_of(self, program: Compiled) -> Path:
-        """Return how another call like this one runs in a program."""
+        """Return how the next call like this one runs in a program."""
         return Path.of(program, self.conversions, self.wrap)

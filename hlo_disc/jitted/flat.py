@@ -1,4 +1,4 @@
-"""One function of arrays: the programs that serve its calls, how one is compiled if none does, its JAX primitive."""
+"""`FlatFunction`: a function of arrays, a JAX primitive. It finds or compiles the programs of its calls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PLATFORMS = {"cuda": "cuda", "hip": "rocm"}
 
 
 def placed(varying: frozenset[str]) -> dict[str, object]:
-    """Return the rest of array types, beside dtype and shape: in `shard_map`, the mesh axes over which they differ."""
+    """Return the part of array types beside dtype and shape: in `shard_map`, the mesh axes over which they differ."""
     import jax
 
     mesh = jax.sharding.get_abstract_mesh()
@@ -105,7 +105,7 @@ class FlatFunction:
         return settings.numerics()
 
     def check_settings(self) -> None:
-        """Raise UnsupportedOpError where a trace now would compute other numbers than the first one."""
+        """Raise UnsupportedOpError if a trace now would compute other numbers than the first one."""
         from hlo_disc.jitted import settings
 
         if settings.numerics() != self._numerics:
@@ -114,11 +114,11 @@ class FlatFunction:
             )
 
     def call(self, *leaves: ArrayLike) -> list[jax.Array]:
-        """The function itself: no program of ours."""
+        """Call the Python function itself, without a program."""
         return flattened(self.fn, self.tree)[0](*leaves)
 
     def _jaxpr(self, leaves: tuple[Leaf, ...], varying: tuple[frozenset[str], ...]) -> tuple[ClosedJaxpr, Structure]:
-        """The function as JAX sees it at these sizes, a ClosedJaxpr, and the tree of its results.
+        """Trace the function for JAX at these sizes. Returns a ClosedJaxpr, and the tree of its results.
 
         varying: over which axes of a mesh each array differs, in `shard_map`.
 
@@ -154,7 +154,7 @@ class FlatFunction:
         differentiates: int = 0,
         of_types: bool = False,
     ) -> FlatFunction:
-        """A function of arrays that follows from this one, the same one for the same `key`."""
+        """Return a function of arrays derived from this one, the same one for the same `key`."""
         found = self._derived.get(key)
         if found is None:
             from jax import tree_util
@@ -181,13 +181,13 @@ class FlatFunction:
 
     @property
     def follows(self) -> bool:
-        """Whether it is compiled for the machine on which its arguments lie."""
+        """Whether it is compiled for the machine on which its arguments are."""
         return self.options.target == registry.AUTO
 
     def on(self, platform: str) -> FlatFunction:
         """Return this function for machines that JAX calls `platform`: "cpu", "cuda", "rocm".
 
-        Raises UnsupportedOpError where there is no target for them, or the options have another one.
+        Raises UnsupportedOpError if there is no target for them, or if the options name another one.
         """
         if self.follows and platform in _PLATFORMS.values():
             return self._on(platform)
@@ -198,9 +198,9 @@ class FlatFunction:
         return self
 
     def on_machine_of(self, leaves: Sequence[ArrayLike]) -> FlatFunction:
-        """Return this function for the machine on which a call's arguments lie.
+        """Return this function for the machine on which a call's arguments are.
 
-        Raises UnsupportedOpError where there is not one such machine, or no target for it.
+        Raises UnsupportedOpError if there is not exactly one such machine, or no target for it.
         """
         from hlo_disc.ral.contexts.jax import is_spread, platform_of
 
@@ -219,7 +219,7 @@ class FlatFunction:
     def fallback(self, reason: str, leaves: Sequence[ArrayLike], quiet: bool) -> FallbackCount:
         """Note that a call runs through `jax.jit`. The first time there is a warning, unless `quiet`.
 
-        Raises UnsupportedOpError where the options do not allow it.
+        Raises UnsupportedOpError if the options do not allow it.
         """
         if not self.options.fallback:
             then = "and with fallback=False it does not run through jax.jit"
@@ -238,7 +238,7 @@ class FlatFunction:
         return found
 
     def entry(self, leaves: Sequence[Leaf]) -> Entry:
-        """The programs for these dtypes and ranks. Raises ArgumentError for dims that do not fit."""
+        """Return the programs for these dtypes and ranks. Raises ArgumentError for dims that do not fit."""
         key = tuple((leaf.dtype, len(leaf.shape), leaf.weak) for leaf in leaves)
         entry = self.entries.get(key)
         if entry is None:
@@ -255,7 +255,7 @@ class FlatFunction:
         return entry
 
     def program(self, entry: Entry, leaves: list[Leaf], for_call: bool = False) -> Compiled:
-        """The program that serves arrays like these, compiled where there is none.
+        """Return the program that serves arrays like these, compiled if there is none.
 
         for_call: whether it is about to be called with them, so that it may lack kernels for others (`defer_kernels`).
 
@@ -282,14 +282,14 @@ class FlatFunction:
         return found
 
     def lower(self, leaves: list[Leaf]) -> Traced:
-        """The function traced for all sizes, for no call in particular."""
+        """Trace the function for all sizes, without a call."""
         entry = self.entry(leaves)
         dims = self._dims_for(entry, tuple(leaf.shape for leaf in leaves))
         return trace(self.fn, self.tree, leaves, dims, self.names, self.constraints)
 
     @staticmethod
     def _dims_for(entry: Entry, sizes: Sizes) -> Dims:
-        """The user's, or those of all sizes that were seen."""
+        """Return the user's dims, or those for all sizes that were seen."""
         return generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
 
     def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Traced:
@@ -361,7 +361,7 @@ class FlatFunction:
         logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", *shown)
 
     def executables(self) -> Iterator[Executable]:
-        """The programs in use, those of functions that follow from this one too."""
+        """List the programs in use, with those of derived functions."""
         for entry in list(self.entries.values()):
             for program in entry.programs:
                 yield program.executable
@@ -381,9 +381,8 @@ class FlatFunction:
         return build(parts.forward, self.options, sizes), parts
 
     def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
-        """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and
-        what of its conditions the call breaks.
-        """
+        """Return the program for more sizes, if it is right for this call too, which has found some sizes to be equal
+        or numbers; and the conditions that the call breaks."""
         changes = any(self._changes(entry, leaves, special, asked.lhs) for asked in special.numbers)
         if not changes and all(asked.relation != "==" for asked in special.asked):
             return None
@@ -400,7 +399,8 @@ class FlatFunction:
         return None
 
     def _agrees(self, leaves: list[Leaf], program: Traced, unmet: int, special: Traced) -> bool:
-        """Whether a program is right for all calls that break these of its conditions; `special` is of one of them."""
+        """Whether a program is right for all calls that break these of its conditions; `special` is the trace of one of
+        them."""
         from hlo_disc.jitted.agreement import agree
 
         def at(guards: Sequence[Guard]) -> Traced | None:
@@ -415,7 +415,7 @@ class FlatFunction:
         return agree(program, unmet, special, at)
 
     def _changes(self, entry: Entry, leaves: list[Leaf], special: Traced, symbol: Dim) -> bool:
-        """Whether a symbol, which a call has made a number, was anything else before."""
+        """Whether a symbol, which a call has made a number, had another value before."""
         seen = [leaves, *(self._at(leaves, sizes) for sizes in entry.history)]
         found = {symbol.evaluate(symbol_sizes(special.wanted, at, self.names)) for at in seen}
         return len(found) > 1 or entry.dims is not None
@@ -426,7 +426,7 @@ class FlatFunction:
 
 
 def _read(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Which of these inputs the results depend on."""
+    """Return which of these inputs the results depend on."""
     if not numbers:
         return ()
     needed = {value for op in live_ops(graph.ops, graph.outputs) for value in op.operands}.union(graph.outputs)

@@ -54,7 +54,7 @@ R = TypeVar("R")
 
 @functools.cache
 def _flatten() -> Callable[[object], tuple[list[ArrayLike], PyTreeDef]]:
-    """jaxlib's C++ flatten; JAX is imported at the first call, not with hlo_disc."""
+    """Call jaxlib's C++ flatten; JAX is imported at the first call, not with hlo_disc."""
     from jax import tree_util
 
     return tree_util.default_registry.flatten
@@ -116,7 +116,7 @@ class JitFunction(Shown, Generic[P, R]):
         return name if found is self else (JitFunction, self._made_of)
 
     def _under_these_settings(self) -> Programs | None:
-        """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
+        """Return the programs for JAX's settings in this thread; None if they say that nothing is to be compiled."""
         from hlo_disc.jitted import settings
 
         if settings.jit_is_disabled():
@@ -168,7 +168,7 @@ class JitFunction(Shown, Generic[P, R]):
         return self._slow(programs, args, kwargs) if fallen is None else self._fall_back(*fallen, args, kwargs)
 
     def _slow(self, programs: Programs, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-        """Find or make the program for this call, run it, and prepare the fast path of the next one."""
+        """Find or compile the program for this call, run it, and prepare the fast path of the next one."""
         call = self._identify(args, kwargs)
         if active() or any(map(is_symbolic, call.leaves)):
             return self.signature.fn(*args, **kwargs)
@@ -227,7 +227,7 @@ class JitFunction(Shown, Generic[P, R]):
 
     @staticmethod
     def _serve_known(programs: Programs, call: Call) -> object:
-        """Run a call whose sizes in static data are others than before in a program for all of them."""
+        """Run a call with new sizes in its static data in a program for all such sizes."""
         path = programs.paths[call.key]
         results = path(call.leaves)
         programs.remember((call.tree, call.static, call.kinds), path, call.sizes)
@@ -236,7 +236,7 @@ class JitFunction(Shown, Generic[P, R]):
     def _remember(self, programs: Programs, call: Call, served: Served, plain: bool) -> None:
         """Let calls with the same types take the fast path.
 
-        plain: whether nothing is left to do after one.
+        plain: whether there is nothing to do after such a call.
         """
         takes_all = not (call.kwargs or self.signature.has_static) and same_objects(call.leaves, call.args)
         table = None
@@ -249,7 +249,7 @@ class JitFunction(Shown, Generic[P, R]):
         programs.paths[call.key] = (Paths(paths, table) if served.others else paths[0]).call
 
     def _remember_fallen(self, programs: Programs, call: Call, fallen: tuple[FallbackCount, bool], quiet: bool) -> None:
-        """Let calls with the same types run through `jax.jit` at once."""
+        """Let calls with the same types run through `jax.jit` directly."""
         if call.structure is not call.tree:  # of which there are many
             return
         programs.fallen[call.key] = fallen
@@ -322,9 +322,10 @@ class JitFunction(Shown, Generic[P, R]):
     def _flat_for(
         self, args: tuple[object, ...], kwargs: dict[str, object], plain: bool = False
     ) -> tuple[FlatFunction, list[ArrayLike], str]:
-        """The function of arrays that a call is one of, these arrays, and why such calls run through `jax.jit`, or "".
+        """Return the function of arrays that serves a call, these arrays, and why such calls run through `jax.jit`, or
+        "".
 
-        plain: with the structure of the arguments as it is, without sizes in static data as arrays.
+        plain: keep the arguments' structure: do not pass sizes in static data as arrays.
         """
         call = self._identify(args, kwargs)
         found = self._under_these_settings()
@@ -362,7 +363,7 @@ class JitFunction(Shown, Generic[P, R]):
 
     @functools.cached_property
     def _jax(self) -> JitWrapped:
-        """`jax.jit` of the function."""
+        """Return `jax.jit` of the function."""
         import jax
 
         nums, names = self.signature.static_argnums, self.signature.static_argnames

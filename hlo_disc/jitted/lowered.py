@@ -39,7 +39,7 @@ class Lowered:
         return to_stablehlo(self.graph)
 
     def compile(self) -> Executable:
-        """The program as machine code.
+        """Compile the program to machine code.
 
         Raises:
             UnsupportedOpError: a library call for which this process has no handler.
@@ -50,6 +50,6 @@ class Lowered:
 def build(
     source: Graph | Callable[[], Graph], options: Options, sizes: Sequence[Sequence[int]] | None = None
 ) -> Executable:
-    """Compile a graph, or what makes one. sizes: those of the inputs in a call that may take some of its kernels."""
+    """Compile a graph, or a function that makes one. sizes: those of a call's inputs, which may take some kernels."""
     program, unmade = pipeline.compile_for_call(source, options, sizes)
     return Executable(program, options, unmade)

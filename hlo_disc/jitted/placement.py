@@ -33,7 +33,7 @@ _MATCHES: tuple[Callable[[Any], Any], ...] = (operator.attrgetter("shape", "dtyp
 class Placement:
     """The parameters of a jitted function.
 
-    reason_for_jax: why its calls run through `jax.jit`, "" when programs serve them.
+    reason_for_jax: why its calls run through `jax.jit`; "" if programs serve them.
     """
 
     def __init__(self, parameters: Mapping[str, object]):
@@ -47,7 +47,7 @@ class Placement:
     def finish(self, donated: Sequence[int]) -> Callable[[Sequence[ArrayLike], T], T] | None:
         """Return a function that deletes a call's donated arrays and commits and returns its results; None for neither.
 
-        donated: which of the arrays, those that the program does not read left out, as `jax.jit` does.
+        donated: the donated arrays, without those that the program does not read, as in `jax.jit`.
         """
         return functools.partial(self._finish, donated) if donated or self._commits else None
 
@@ -60,7 +60,7 @@ class Placement:
         return results
 
     def _release(self, donated: list[tuple[int, jax.Array]], leaves: Sequence[ArrayLike], results: object) -> None:
-        """Delete what a result could take the memory of. Raises ArgumentError for what was passed twice."""
+        """Delete the donated arrays whose memory a result could use. Raises ArgumentError for one passed twice."""
         from jax import tree_util
 
         usable: list[tuple[int, Any]] = []
@@ -88,7 +88,7 @@ class Placement:
 
 
 def _depth_of_user() -> int:
-    """How many frames above the caller of this the user's is; the fast path of a call has none."""
+    """Return how many frames above this function's caller the user's frame is; the fast path of a call has none."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("hlo_disc."):
         depth, frame = depth + 1, frame.f_back
@@ -102,7 +102,8 @@ def _type(array: jax.Array) -> str:
 def _leaves(shardings: object) -> list[object]:
     from jax import tree_util
 
-    return tree_util.tree_leaves(shardings)
+    leaves: list[object] = tree_util.tree_leaves(shardings)
+    return leaves
 
 
 def _is_first_cpu(place: object) -> bool:

@@ -1,4 +1,4 @@
-"""The programs of a jitted function: which of them serves a call.
+"""The programs of a jitted function, and the search for the one that serves a call.
 
 `Programs` has all programs under one state of JAX's settings. An `Entry` has those of one function for some dtypes and
 ranks. A `Path` has the facts that serve the next call like an earlier one.
@@ -44,7 +44,7 @@ Histories = dict[Any, list[Sizes]]  # the sizes that were compiled for, by dtype
 class Backward:
     """The program of derivatives, from the inputs, the `needed` results of the first program, and `seeds`.
 
-    compile: makes the program when it is first asked for, since tangents alone do not need it.
+    compile: compiles the program when it is first needed; tangents alone do not need it.
     """
 
     def __init__(self, compile: Callable[[], Executable], needed: tuple[int, ...], seeds: tuple[int, ...]):
@@ -76,18 +76,19 @@ class Compiled(NamedTuple):
     donated: tuple[int, ...] = ()
 
     def unmet(self, sizes: Sizes) -> int:
-        """Which of the conditions that it was asked these sizes break, a bit each; they must have its fixed sizes."""
+        """Return which of its asked conditions these sizes break, one bit each; they must have the program's fixed
+        sizes."""
         if not self.traced.asked:
             return 0
         return self.executable.native.unmet([size for shape in self._data(sizes) for size in shape])
 
     def outputs(self, sizes: Sizes) -> list[tuple[str, list[int]]]:
-        """The dtypes and shapes of the outputs at these sizes. Raises ShapeError where they break a guard."""
+        """Return the dtypes and shapes of the outputs at these sizes. Raises ShapeError if they break a guard."""
         names = [row.dtype for row in self.executable.linked.inputs]
         return self.executable.native.infer(list(zip(names, self._data(sizes), strict=True)))[0]
 
     def _data(self, sizes: Sizes) -> list[list[int]]:
-        """The sizes of the inputs, which for a random key are those of its data."""
+        """Return the sizes of the inputs; for a random key those of its data."""
         rows = self.executable.linked.inputs
         return [[*shape, *map(int, row.shape[len(shape) :])] for shape, row in zip(sizes, rows, strict=True)]
 
@@ -106,11 +107,12 @@ class Entry:
         self.programs: list[Compiled] = []
 
     def find(self, sizes: Sizes) -> Compiled | None:
-        """The program that serves these sizes. With the user's dims a broken guard is an error, not another program."""
+        """Find the program that serves these sizes. With the user's dims a broken guard is an error, not another
+        program."""
         return next((p for p in self.fitting(sizes) if not p.unmet(sizes)), None)
 
     def fitting(self, sizes: Sizes) -> Iterator[Compiled]:
-        """The programs whose dims these sizes fit, the last one first, whatever else they were asked."""
+        """Return the programs whose dims these sizes fit, the last one first, whatever their asked conditions."""
         return (p for p in reversed(self.programs) if self._fits(p, sizes))
 
     def _fits(self, program: Compiled, sizes: Sizes) -> bool:
@@ -120,13 +122,13 @@ class Entry:
         return not any(changes(self.names, dims, program.sizes, sizes))
 
     def add(self, variant: Compiled) -> None:
-        """The programs that it replaces, as those of fewer dims, go."""
+        """Add a program, and remove those that it replaces, as those of fewer dims."""
         self.history.append(variant.sizes)
         others = [p for p in self.programs if not self._fits(variant, p.sizes) or variant.unmet(p.sizes)]
         self.programs = [*others, variant]
 
     def why(self, sizes: Sizes) -> str:
-        """Why a call with these sizes has to compile."""
+        """Return why a call with these sizes has to compile."""
         if not self.programs:
             return self.first
         program = next(self.fitting(sizes), None)
@@ -145,7 +147,7 @@ class Entry:
         return found + "".join(f"; {line} asked for a number" for line in lines)
 
     def told(self, dims: Dims, text: str) -> str:
-        """A text about symbols in the user's terms: found ones are sizes of arguments."""
+        """Return a text about symbols in the user's terms: found symbols are sizes of arguments."""
         if self.dims is not None:
             return text
         places: dict[str, str] = {}
@@ -198,14 +200,15 @@ class Programs(ral.FastTables):
     def remember(
         self, key: Hashable, path: Callable[[Sequence[ArrayLike]], object], sizes: Sequence[ArrayLike]
     ) -> None:
-        """Calls of this structure take a path with these arrays for the sizes in it; so do the last few structures."""
+        """Make calls of this structure take a path, with these arrays for the sizes in it; the last few structures are
+        kept."""
         self.paths[key] = lambda leaves: path([*leaves, *sizes])
         self._remembered.append(key)
         if len(self._remembered) > _REMEMBERED:
             self.paths.pop(self._remembered.popleft(), None)
 
     def first_of(self, structure: Structure, tree: PyTreeDef, names: Callable[[], Sequence[str]]) -> str:
-        """Describe how a call with arguments of this structure differs from those of the functions that there are.
+        """Describe how a call with arguments of this structure differs from the existing functions.
 
         tree: for which the structure stands. names: what the items of its static data are called.
         """
@@ -241,7 +244,7 @@ class Path:
 
     @staticmethod
     def of(program: Compiled, taken: Sequence[Conversion], wrap: bool) -> Path:
-        """How calls run in a program. wrap: numpy's results become JAX's."""
+        """Return how calls run in a program. wrap: numpy arrays in the results become JAX's."""
         results = [given(result, wrap) for result in program.traced.results]
         return Path(program.run, taken, results, program.traced.out_tree)
 
@@ -297,4 +300,4 @@ def _conversions(by_place: Sequence[Conversion]) -> tuple[tuple[int, Callable[[A
 
 
 def is_leaf_tree(tree: Structure) -> bool:
-    return tree.num_nodes == 1 and tree.num_leaves == 1
+    return bool(tree.num_nodes == 1 and tree.num_leaves == 1)

@@ -1,8 +1,8 @@
-"""Calls of many small arrays that come again and again with the same types: XLA gives such a program its arrays.
+"""Repeated calls of many small arrays with the same types: an XLA program creates the resulting arrays.
 
-jaxlib makes a `jax.Array` in a tenth of the time that it takes anyone else, where XLA runs what makes it. So after a
-hundred calls of the same types there is an XLA program for them that does nothing but call ours, as inside of
-`jax.jit`, with our threads. To compile it takes as long as a few hundred calls save.
+If XLA runs the program that computes an array, jaxlib creates the `jax.Array` in a tenth of the time that others need.
+So after a hundred calls of the same types, an XLA program is compiled that only calls ours, as inside of `jax.jit`,
+with our threads. Its compilation takes as long as a few hundred calls save.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PACKED = 1 << 17
 
 
 def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tuple[jax.Array, ...]]:
-    """How calls from Python run a program. weak: which of its results have a weak type."""
+    """Return how calls from Python run a program. weak: which results have a weak type."""
     from hlo_disc.ral.contexts.jax import array_type, is_narrow
 
     program, native = executable.linked, executable.native
@@ -61,7 +61,7 @@ def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tupl
 def _compiled(
     executable: Executable, weak: Sequence[bool], arrays: Sequence[jax.Array]
 ) -> Callable[..., tuple[jax.Array, ...]] | None:
-    """Return an XLA program that calls ours with arrays like these; None where that is impossible or does not pay."""
+    """Return an XLA program that calls ours with arrays like these; None if that is impossible or does not pay."""
     from hlo_disc.ral.contexts.jax import compiled_with, lie_on_first_cpu
 
     if not lie_on_first_cpu(arrays) or not _is_small_and_sure(executable, arrays):

@@ -1,4 +1,4 @@
-"""JAX's settings: what a trace may depend on, and which calls they leave to `jax.jit`.
+"""JAX's settings: those that a trace may depend on, and those under which calls run through `jax.jit`.
 
 `jax.jit` keeps its programs by `trace_context()`, which holds all that a trace may read: 64-bit types, promotion,
 precision of products, the default device, named axes, a user's own contexts. So do we. The attribute `post_hook` is
@@ -21,7 +21,7 @@ Settings = tuple[tuple[Any, ...], Any]
 
 
 def now() -> Settings:
-    """All settings of this thread, as a key."""
+    """Return all settings of this thread, as a key."""
     return config.trace_context(), _post_hook_state.value
 
 
@@ -37,27 +37,27 @@ _NUMERICS = (
 
 
 def numerics() -> tuple[object, ...]:
-    """The settings of this thread on which the numbers of a trace depend."""
+    """Return the settings of this thread on which the numbers of a trace depend."""
     return tuple(getattr(jax.config, name) for name in _NUMERICS)
 
 
 def watch(settings: Settings) -> Callable[[], bool]:
-    """Return a function that tells in a quarter of a microsecond whether this thread still has these settings."""
+    """Return a function that checks in a quarter of a microsecond whether this thread still has these settings."""
     context, hook = settings
     return ral.watch(config.trace_context, context, _post_hook_state, "value", hook)
 
 
 def jit_is_disabled() -> bool:
-    return config.disable_jit.value
+    return bool(config.disable_jit.value)
 
 
 def log_level() -> int:
-    """At which level a compilation is logged: `jax_log_compiles` makes it a warning, as those of `jax.jit`."""
+    """Return the level at which compilations are logged: `jax_log_compiles` makes it a warning, as for `jax.jit`."""
     return logging.WARNING if config.log_compiles.value else logging.INFO
 
 
 def reason_for_jax() -> str:
-    """Why calls from Python run through `jax.jit` under the settings of this thread; "" when programs serve them."""
+    """Return why calls from Python run through `jax.jit` under this thread's settings; "" if programs serve them."""
     if _post_hook_state.value is not None:
         return "jax_debug_nans or jax_debug_infs is set: JAX looks for the operation that makes them"
     device = config.default_device.value

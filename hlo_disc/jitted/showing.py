@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """The part of a JitFunction that shows it."""
+    """The part of a JitFunction that displays it."""
 
     if TYPE_CHECKING:
         signature: Signature
@@ -90,6 +90,6 @@ class Shown:
 
 
 def _as_taken(leaves: Sequence[ArrayLike], infos: Sequence[Leaf]) -> list[ArrayLike]:
-    """Arguments as a program takes them."""
+    """Convert arguments to the form that a program takes."""
     conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
     return [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]

@@ -50,7 +50,7 @@ endforeach()
 
 
 def library_name(text: str) -> str:
-    """A name for the functions of a library. Raises ArgumentError for one that C would not take."""
+    """Return a name for the functions of a library. Raises ArgumentError for one that C would not accept."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text) or text.startswith(("hlo_disc", "ral_")):
         raise ArgumentError(
             f"a library cannot be called {text!r}: its functions begin so, as C has names, and not with hlo_disc; "
@@ -66,7 +66,7 @@ def emit(
     environment: Mapping[str, str],
     weights_beside: bool = False,
 ) -> list[Path]:
-    """Write a library of programs that are the same one compiled for other levels of features, the best first.
+    """Write a library of programs that are the same one compiled for several levels of features, the best first.
 
     Args:
         programs: each level's name, and the program. Weights that are packed are stored so; else opening packs them.
@@ -167,7 +167,7 @@ def _header(name: str, program: Program, lapack: Lapack, template: str) -> str:
 
 
 def _xla_headers() -> Path:
-    """Where jaxlib has the header of the XLA FFI, by which library functions are called."""
+    """Return the directory of jaxlib's header of the XLA FFI, by which library functions are called."""
     from importlib.util import find_spec
 
     spec = find_spec("jaxlib")

@@ -19,7 +19,7 @@ MOST_RANK = 16  # HLO_DISC_MAX_RANK
 
 
 class Data(Sections):
-    """Bytes that the source refers to; equal ones are there once."""
+    """The bytes that the source refers to, without duplicates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class Data(Sections):
 
 
 def _span(section: Section) -> str:
-    """A `Span`."""
+    """Write a `Span`."""
     return f"{{{section.start}, {section.size}, 0x{section.digest}u}}"
 
 
 def check(program: Program) -> None:
-    """Raise UnsupportedOpError for what no library can hold, with the op and the user's line."""
+    """Raise UnsupportedOpError for a program that no library can contain, with the op and the user's line."""
     for call in program.calls:
         if call.target not in _OWN_CALLS and lapack_symbol(call) is None:
             raise UnsupportedOpError(
@@ -54,13 +54,14 @@ def check(program: Program) -> None:
 
 
 def lapack_symbol(call: LibraryCall) -> str | None:
-    """The symbol of LAPACK that a call needs, as Fortran's compilers name it; None for a call that needs none."""
+    """Return the LAPACK symbol that a call needs, as Fortran's compilers name it; None if it needs none."""
     name = lapack_name(call.target)
     return name and f"{name}_"
 
 
 class Source:
-    """The C++ source of a library. code, weights: what it refers to; symbols: what it needs of LAPACK."""
+    """The C++ source of a library. code, weights: the data that it refers to; symbols: the LAPACK functions that it
+    needs."""
 
     def __init__(self, name: str):
         self.name = name
@@ -71,7 +72,7 @@ class Source:
         self._machine = 0
 
     def add(self, program: Program, level: str, wide_code: bytes) -> None:
-        """Add a program, the best first. wide_code: its kernels with indices of 64 bits, if they are others."""
+        """Add a program, the best first. wide_code: its kernels with indices of 64 bits, if they differ."""
         inputs = [self._type(x.name, x.dtype, x.shape, i not in program.unread) for i, x in enumerate(program.inputs)]
         outputs = [self._type("", x.dtype, x.shape, True) for x in program.outputs]
         forms: list[str] = []
@@ -105,7 +106,7 @@ class Source:
         self._levels.append(f"{{{', '.join(row)}}}")
 
     def text(self, beside: bool) -> str:
-        """The whole. beside: the weights are in a file of their own, and not part of the library."""
+        """Return the whole source. beside: the weights are in a file of their own, and not part of the library."""
         levels = self._table("const LevelRow", self._levels)
         weights = "hlo_disc_data + weights_start" if self.weights.size and not beside else "nullptr"
         start = self.code.size + -self.code.size % ALIGNMENT
@@ -136,7 +137,7 @@ class Source:
         )
 
     def _table(self, kind: str, rows: Iterable[str]) -> str:
-        """A constant array; returns it and its length."""
+        """Write a constant array. Returns it and its length."""
         found = list(rows)
         if not found:
             return "nullptr, 0"
@@ -190,6 +191,6 @@ def _text(text: str) -> str:
 
 
 def _quoted(content: bytes) -> str:
-    """A C string: what is not plain in three octal digits, after which nothing can be taken for a fourth."""
+    """Write a C string. Special characters become three octal digits, because a fourth could not follow."""
     plain = [chr(x) if 32 <= x < 127 and chr(x) not in '"\\?' else f"\\{x:03o}" for x in content]
     return f'"{"".join(plain)}"'

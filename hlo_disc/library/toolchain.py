@@ -22,7 +22,7 @@ _SHT_DYNAMIC, _DT_NEEDED = 6, 1
 
 @dataclass(frozen=True)
 class Lapack:
-    """flags: of the linker. files: the shared libraries that are loaded with what is linked so."""
+    """A LAPACK to link. flags: those of the linker. files: the shared libraries that are loaded at run time."""
 
     flags: tuple[str, ...]
     files: tuple[str, ...]
@@ -30,7 +30,7 @@ class Lapack:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """compiler: the command, with options if any. flags, link_flags: the user's, after ours."""
+    """A C++ compiler. compiler: the command, with options if any. flags, link_flags: the user's, after ours."""
 
     compiler: tuple[str, ...]
     flags: tuple[str, ...]
@@ -38,12 +38,12 @@ class Toolchain:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was said of it, so that what this package was built to is as good as its sources."""
+        """Whether the environment sets nothing, so that the runtime as built with this package can be linked."""
         return self.compiler == _COMPILER and not self.flags
 
     @staticmethod
     def of(settings: Mapping[str, str]) -> Toolchain:
-        """By CXX, CXXFLAGS and LDFLAGS. Raises ArgumentError where there is no compiler."""
+        """Read CXX, CXXFLAGS and LDFLAGS. Raises ArgumentError if there is no compiler."""
         compiler = tuple(shlex.split(settings.get("CXX", ""))) or _COMPILER
         if shutil.which(compiler[0]) is None:
             raise ArgumentError(
@@ -71,7 +71,7 @@ class Toolchain:
             return list(pool.map(one, sources))
 
     def lapack(self, folder: Path, symbols: Collection[str]) -> Lapack:
-        """Where these functions are: in what the user links, or in the system's LAPACK and BLAS.
+        """Find these functions: in what the user links, or in the system's LAPACK and BLAS.
 
         Asks the compiler, for it knows where the machine that it compiles for has its libraries. Raises CompileError
         with what the linker says.
@@ -94,9 +94,9 @@ class Toolchain:
     def link(
         self, folder: Path, objects: Sequence[Path], library: str, exported: str, libraries: Sequence[str] = ()
     ) -> None:
-        """Link objects to `library`, in their folder, of which only names that begin with `exported` can be seen.
+        """Link objects to `library`, in their folder. Only names that begin with `exported` are visible.
 
-        libraries: flags for what else it needs, behind the user's.
+        libraries: flags for other libraries that it needs, behind the user's.
         """
         (folder / "exports").write_text(f"{{ global: {exported}*; local: *; }};\n")
         # relative, because the linker may write down where it found things
@@ -113,7 +113,7 @@ class Toolchain:
 
 
 def needed(library: bytes) -> tuple[str, ...]:
-    """The names of the shared libraries that a shared library of ELF, of 64 bits, is loaded with (DT_NEEDED)."""
+    """List the shared libraries that a 64-bit ELF library is loaded with (DT_NEEDED)."""
     (table,) = struct.unpack_from("<Q", library, 0x28)
     size, count = struct.unpack_from("<HH", library, 0x3A)
     # a section's kind, offset, size, and the number of the one with its texts

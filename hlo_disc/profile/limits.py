@@ -37,22 +37,22 @@ class Limits:
     copy: dict[int, float]
 
     def seconds(self, operations: float, size: float, dtype: str = "float32") -> float:
-        """The least time for so many operations on numbers of a type, and bytes moved; the better rate of these."""
+        """Return the least time for operations on numbers of a type and for bytes moved; the larger of both counts."""
         return max(operations / self.rate(dtype), size / self.bandwidth(size))
 
     def rate(self, dtype: str = "float32") -> float:
-        """Operations a second; infinite for types of which the machine might do more than was measured."""
+        """Return operations a second; infinite for types whose rate was not measured."""
         if dtype == "bfloat16":
             return max(self.fma_bf16 or 0.0, self.fma_f32)
         return self.fma_f32 if np.dtype(dtype).itemsize >= 4 and np.dtype(dtype).kind in "fc" else math.inf
 
     def bandwidth(self, size: float) -> float:
-        """Bytes a second at the nearest size that was measured."""
+        """Return bytes a second at the nearest size that was measured."""
         nearest = min(self.read, key=lambda total: abs(math.log(total / max(size, 1.0))))
         return max(self.read[nearest], self.copy[nearest])
 
     def __str__(self) -> str:
-        """GFLOP/s, and GB/s by size, in words."""
+        """Return GFLOP/s, and GB/s by size, in words."""
 
         def rates(found: dict[int, float]) -> str:
             return ", ".join(f"{rate / 1e9:.0f} ({size >> 20} MB)" for size, rate in found.items())
@@ -61,12 +61,12 @@ class Limits:
         return f"{self.fma_f32 / 1e9:.0f} GFLOP/s{bf16}, read GB/s {rates(self.read)}, copy GB/s {rates(self.copy)}"
 
     def as_dict(self) -> dict[str, object]:
-        """The fields by name, of numbers, None and dicts."""
+        """Return the fields by name, as numbers, None and dicts."""
         return asdict(self)
 
 
 def measure() -> Limits:
-    """The best of a few turns on all cores, which takes about two seconds. Raises DeviceError without loops for it."""
+    """Measure the best of several rounds on all cores, in about two seconds. Raises DeviceError if it cannot."""
     x86_loops.check()
     f32, bf16, read = x86_loops.f32(), x86_loops.bf16(), x86_loops.read()
     with ThreadPoolExecutor(usable_cores()) as pool:  # threads may use what the process has asked for when they begin
@@ -99,7 +99,7 @@ def _read(pool: ThreadPoolExecutor, loop: x86_loops.Loop, total: int) -> float:
 
 
 def _aligned(size: int) -> np.ndarray:
-    """So many bytes, zeros that were written, from where a cache line begins."""
+    """Return an array of zeros, already written, that begins at a cache line."""
     room = np.empty(size + _LINE, np.uint8)
     start = -room.ctypes.data % _LINE
     room.fill(0)
@@ -137,7 +137,7 @@ def _elapsed(pool: ThreadPoolExecutor, work: Callable[[int], object]) -> float:
 
 
 def describe() -> dict[str, str | int]:
-    """The machine and the versions, for the JSON file."""
+    """Describe the machine and the versions, for the JSON file."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     model = next(

@@ -35,7 +35,7 @@ _MOST = 1000
 
 
 class Noted(NamedTuple):
-    """A launch as the runtime notes it: of which kernel, or which library call; blocks; nanoseconds."""
+    """A launch as the runtime records it: the kernel, or the library call; its blocks; nanoseconds."""
 
     kernel: str
     blocks: int
@@ -82,7 +82,7 @@ def measure(
 
 @functools.cache
 def _limits() -> limits.Limits | None:
-    """Measure the limits of this machine, which takes two seconds; None where that cannot be done."""
+    """Measure the limits of this machine, which takes two seconds; None if that cannot be done."""
     try:
         return limits.measure()
     except DeviceError:
@@ -90,7 +90,7 @@ def _limits() -> limits.Limits | None:
 
 
 def _kernel(function: str, kernels: Mapping[str, str]) -> str:
-    """The kernel of a function of the object code, as "kernels.k3_dot__blocks"."""
+    """Return the kernel of a function of the object code, as "kernels.k3_dot__blocks"."""
     found = re.search(r"\b(k\d+)_", function)
     return kernels.get(found[1], function) if found else function
 
@@ -102,21 +102,20 @@ def _noted(program: Program, named: Mapping[int, str], launch: ral.Launch) -> No
 
 
 def _functions_of_kernels(launches: Sequence[ral.Launch], named: Mapping[int, str]) -> Mapping[str, int]:
-    """How many functions of a kernel were launched: a form of a group may need several, one after the other."""
+    """Count a kernel's functions that were launched: a variant of a group may need several, one after the other."""
     return Counter(named.get(address, "another kernel") for address in {x.function for x in launches if x.function})
 
 
 def _sizes(program: Program, native: ral.Executable, arguments: Sequence[ArrayLike]) -> dict[str, int]:
-    """The size of each dim in a call."""
+    """Return the size of each dim in a call."""
     env = native.plan([size for x in arguments for size in np.shape(x)])
     return dict(zip(program.symbols, env[program.env.symbols :], strict=False))
 
 
 def launch_numbers(kernels: Sequence[str], account: Account) -> list[int | None]:
-    """Which launch of the account each is, by the kernels that were launched, in order; None where that is not known.
+    """Return the number of each launch in the account, by the kernels that were launched, in order; None if unknown.
 
-    Launches that share kernels are alike, and do as much in one call; without loops and branches they come in the
-    order of the account.
+    Launches that share kernels do equal work in one call. Without loops and branches they come in the account's order.
     """
     inside = {number: {form.kernel for form in launch.forms} for number, launch in enumerate(account.launches)}
     if not any(isinstance(item, list) and item[1] for item in account.flow):
@@ -171,7 +170,7 @@ def _of_kernel(kernel: str, account: Account) -> list[Launch]:
 
 
 def main_place(launch: Launch, account: Account) -> str:
-    """The user's line of most ops of a launch, products before all others."""
+    """Return the user's line of most ops of a launch, products before all others."""
     counts: Counter[int] = Counter()
     for name, place, count in launch.ops:
         if account.places[place] and name != "constant":
@@ -180,7 +179,7 @@ def main_place(launch: Launch, account: Account) -> str:
 
 
 def _work(launch: Launch, sizes: Mapping[str, int], functions: int) -> Work | None:
-    """Return the work of one of a launch's functions, as if all did as much; None for sizes that only the run knows."""
+    """Return the work of one of a launch's functions, assuming equal shares; None for sizes known only at run time."""
     try:
         operations, moved = (Dim.parse(x).evaluate(sizes) for x in (launch.operations, launch.bytes))
     except (KeyError, ZeroDivisionError):

@@ -218,7 +218,7 @@ class Profile:
 
 
 def short_place(place: str) -> str:
-    """ "model.py:12 (layer)": a user's line without directories, columns and inner functions."""
+    """Shorten a user's line to "model.py:12 (layer)", without directories, columns and inner functions."""
     found = re.fullmatch(r"(.*?):(\d+):\d+(.*)", place)
     if not found:
         return place
@@ -238,7 +238,7 @@ def _details(launch: LaunchTime) -> tuple[str, dict[str, object]]:
 
 
 def _time(seconds: float) -> str:
-    """As "12.3 ms"."""
+    """Format as "12.3 ms"."""
     for unit, factor in (("s", 1.0), ("ms", 1e3)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -246,5 +246,5 @@ def _time(seconds: float) -> str:
 
 
 def _rate(amount: int | None, seconds: float) -> str:
-    """Billions a second."""
+    """Format as billions a second."""
     return f"{amount / seconds / 1e9:.3g}" if amount and seconds else ""

@@ -1,4 +1,4 @@
-"""Loops of machine code that reach the most a core can do: multiply-adds of f32 and of bf16, and bytes read."""
+"""Loops of machine code that reach a core's highest rates: multiply-adds of f32 and of bf16, and bytes read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _TILES = 6  # sums in tiles of 16 lines of 64 bytes; the other two of the eight 
 
 
 class Loop(NamedTuple):
-    """run: takes the address of data, their bytes, and how many turns. work: operations, or bytes read, in a turn."""
+    """A loop. run: takes the address of data, their bytes, and the number of iterations. work: operations, or bytes
+    read, in an iteration."""
 
     run: Callable[[int, int, int], object]
     work: int
@@ -31,7 +32,7 @@ def check() -> None:
 
 
 def f32() -> Loop:
-    """Multiply-adds of f32. The data are the 64 bytes of an operand, again and again."""
+    """Multiply and add f32. The data are the 64 bytes of an operand, used again and again."""
     lanes = _lanes()
     vector = f"<{lanes} x float>"
     name = f"{vector} @llvm.fma.v{lanes}f32"
@@ -43,14 +44,14 @@ def f32() -> Loop:
 
 
 def bf16() -> Loop | None:
-    """Multiply-adds of bf16 with sums in f32, by tiles or by pairs of a vector; None on a machine with neither."""
+    """Multiply and add bf16, with sums in f32, by tiles or by pairs of a vector; None on a machine with neither."""
     if _has(*x86.TILES):
         return tiles()
     return pairs() if _has("avx512f", "avx512bf16") else None
 
 
 def pairs() -> Loop:
-    """bf16 with AVX-512. The data are as of `f32`."""
+    """Multiply and add bf16 with AVX-512. The data are as for `f32`."""
     sums, x = "<16 x float>", "<32 x bfloat>"
     name = f"{sums} @llvm.x86.avx512bf16.dpbf16ps.512"
     step = f"%b{{i}} = call {name}({sums} %a{{i}}, {x} %x, {x} %x)"
@@ -59,7 +60,8 @@ def pairs() -> Loop:
 
 
 def tiles() -> Loop:
-    """bf16 with AMX. The data are the 1024 bytes of a tile. Threads must begin after Linux has granted tiles."""
+    """Multiply and add bf16 with AMX. The data are the 1024 bytes of a tile. Threads must begin after Linux has granted
+    tiles."""
     # palette 1; from byte 16 on the bytes of a line, from byte 48 on the lines
     config = [1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8]
     zeros = "\n  ".join(f"call void @llvm.x86.tilezero(i8 {i})" for i in range(_TILES))
@@ -93,7 +95,7 @@ exit:
 
 
 def read() -> Loop:
-    """The sum of an array of f32, from its beginning again when it ends. Its bytes are a multiple of a turn's."""
+    """Sum an array of f32 repeatedly. Its bytes are a multiple of an iteration's."""
     lanes = _lanes()
     vector, size = f"<{lanes} x float>", 4 * lanes * _CHAINS
     step = f"""%p{{i}} = getelementptr {vector}, ptr %at, i64 {{i}}
@@ -108,7 +110,8 @@ def read() -> Loop:
 
 
 def _chained(lanes: int, step: str, before: str = "", turn: str = "", declared: str = "") -> str:
-    """A loop with independent sums: `step` makes %b{i} of %a{i}; `before` comes once, `turn` first in each turn."""
+    """Build a loop with independent sums. `step` computes %b{i} from %a{i}; `before` comes once, `turn` first in each
+    iteration."""
     vector = f"<{lanes} x float>"
     every = range(_CHAINS)
     phis = "\n  ".join(f"%a{i} = phi {vector} [ zeroinitializer, %entry ], [ %b{i}, %loop ]" for i in every)

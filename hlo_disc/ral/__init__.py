@@ -1,4 +1,4 @@
-"""The runtime abstraction layer: runs machine code on tensors, and knows nothing of how the code was made.
+"""The runtime abstraction layer: runs machine code on tensors. It does not know how the code was compiled.
 
 `core/ral.h` is the contract with generated code. `Executable` is the standalone context (own threads and memory);
 `contexts` adapts frameworks. The native module `_ral` is `core`, which knows no Python, and `binding`, which does.

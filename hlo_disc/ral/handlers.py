@@ -1,4 +1,4 @@
-"""Where custom calls' handlers are: the runtime's own, and XLA FFI handlers that the user or jaxlib has registered.
+"""The handlers of custom calls: the runtime's own, and XLA FFI handlers that the user or jaxlib has registered.
 
 JAX itself is not imported: jaxlib keeps XLA's registry. What was registered before XLA's CPU client exists waits in a
 queue of jaxlib's, and what jaxlib ships is registered by `import jax` only; both are looked at. Of what it ships, calls
@@ -28,7 +28,7 @@ _own: dict[str, dict[str, Any]] = {}  # what users have registered with us
 
 
 def find(target: str) -> tuple[int, int, int, int] | None:
-    """The addresses of a target's handlers for the CPU by stage, 0 where it has none; None for an unknown target.
+    """Return the addresses of a target's handlers for the CPU by stage, 0 if it has none; None for an unknown target.
 
     Raises UnsupportedOpError for a target of the API before the XLA FFI.
     """
@@ -53,12 +53,12 @@ def is_lapack(target: str) -> bool:
 
 
 def lapack_name(target: str) -> str | None:
-    """How LAPACK calls the function that a handler of the runtime's is for; None for another target."""
+    """Return the name of LAPACK's function for a handler of the runtime's; None for another target."""
     return target.removeprefix("lapack_").removesuffix("_ffi") if target in _ral.lapack_handlers() else None
 
 
 def lapack_function(target: str) -> int:
-    """The address of that function in SciPy; 0 for another target."""
+    """Return the address of that function in SciPy; 0 for another target."""
     name = lapack_name(target)
     if name is None:
         return 0
@@ -125,7 +125,7 @@ def _registered(target: str) -> object:
 
 
 def _waiting(target: str) -> Any:
-    """From the queue of what was registered before there was a client; the last registration counts."""
+    """Return a handler from the queue of those registered before there was a client; the last registration counts."""
     client = sys.modules.get("jaxlib.xla_client")
     if client is None:
         return None

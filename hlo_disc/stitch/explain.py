@@ -22,7 +22,7 @@ from hlo_disc.stitch.variant import Choice
 
 
 def account(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement | None, device: Device) -> Account:
-    """The forms of all launches and, once memory is planned, where values lie and when."""
+    """Return the variants of all launches and, once memory is planned, where and when values are stored."""
     places = _Places()
     different = {group.key: group for group in scheduled.steps}
     work = {key: _work(group) for key, group in different.items()}
@@ -59,7 +59,7 @@ class _Places:
 
 
 def _work(group: Group) -> tuple[str, str]:
-    """The bytes that a group reads and writes, and its operations: both axes of a roofline."""
+    """Return the bytes that a group reads and writes, and its operations: both axes of a roofline."""
     moved = sum(map(value_bytes, group.outputs), sum((_read(v, group) for v in group.inputs), ZERO))
     return str(moved), str(sum(map(operations, group.ops), ZERO))
 
@@ -78,7 +78,7 @@ def _launch(step: Step, places: _Places, work: tuple[str, str], at: int, device:
 
 
 def _read(value: Value, group: Group) -> Dim:
-    """The bytes of an input that a group reads: of what it only gathers from, those gathered."""
+    """Return the bytes of an input that a group reads; of a value that it only gathers from, the gathered ones."""
     uses = [(op, i) for op in group.ops for i, x in enumerate(op.operands) if x is value]
     if not uses or value in group.outputs or any(i or (kind(op) != "gather" and op.name != "slice") for op, i in uses):
         return value_bytes(value)
@@ -101,7 +101,7 @@ def _slots(placement: Placement) -> list[Slot]:
 
 
 def _flow(scope: Scope, plan: Plan, numbers: Mapping[Group, int]) -> list[object]:
-    """The launches in order, those of loops and branches inside them."""
+    """Return the launches in order, with those of loops and branches inside them."""
     found: list[object] = []
     for group in scope.groups:
         if group.schedule is CONTROL:
@@ -115,7 +115,7 @@ def _flow(scope: Scope, plan: Plan, numbers: Mapping[Group, int]) -> list[object
 
 
 def groups_text(graph: Graph, plan: Plan) -> str:
-    """A line a group: its schedule, the memory and registers that it writes and reads, its ops.
+    """Return a line for each group: its schedule, the memory and registers that it writes and reads, its ops.
 
     What has one name shares memory: a group that writes what it or another one reads changes it in place.
     """
@@ -124,7 +124,8 @@ def groups_text(graph: Graph, plan: Plan) -> str:
 
 
 def memory_text(graph: Graph, plan: Plan, placement: Placement) -> str:
-    """A line a slot of the arena: what lies there, and from which step to which. Steps count through all scopes."""
+    """Return a line for each slot of the arena: its values, and their first and last steps. Steps count through all
+    scopes."""
     names = _names(graph, plan)
 
     def held(lives: Mapping[Value, tuple[int, int]]) -> str:
@@ -139,7 +140,7 @@ def memory_text(graph: Graph, plan: Plan, placement: Placement) -> str:
 
 
 def _names(graph: Graph, plan: Plan) -> dict[Value, str]:
-    """Names for all memory and registers, by root, in order of appearance."""
+    """Name all memory and registers, by root, in order of appearance."""
     found: dict[Value, str] = {}
 
     def see(values: Iterable[Value]) -> None:

@@ -24,7 +24,7 @@ Static = Callable[[Value], bool]
 
 
 class Joins(Enum):
-    """Which ops may become part of a group whose operands they make."""
+    """The ops that may join a group that computes their operands."""
 
     ROWS = "all that one tiling of rows covers together with it"
     READ = "what nothing else reads, computed where it is read"

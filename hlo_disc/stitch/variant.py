@@ -1,4 +1,4 @@
-"""The host flow's view of a schedule: compiled forms of a group, and when each of them is chosen at run time."""
+"""The host flow's interface to a schedule: compiled variants of a group, and the conditions that choose among them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Variant(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the form in `explain`."""
+        """The name of the variant in `explain`."""
         ...
 
     def key(self) -> tuple[Hashable, ...]:
@@ -36,7 +36,7 @@ class Variant(Protocol):
     ) -> Val | None:
         """Build the host code that launches it. buffers: the group's inputs, outputs, and the packed operand if any.
 
-        Of a form that may decline, returns whether it was taken, as a number that is 0 if not.
+        A variant that may decline returns whether it was taken, as a number that is 0 if not.
         """
         ...
 
@@ -51,7 +51,8 @@ class Variant(Protocol):
 
 
 class Packing(Protocol):
-    """A static operand in the form that a schedule wants, made once and kept. Packings compare by what they are."""
+    """A static operand in the layout that a schedule wants, packed once and kept. Packings are compared by their
+    fields."""
 
     @property
     def name(self) -> str: ...
@@ -67,7 +68,7 @@ class Packing(Protocol):
         ...
 
     def with_source(self, source: Value) -> Packing:
-        """The packing of another operand of the same shape."""
+        """Return the packing of another operand of the same shape."""
         ...
 
     def key(self) -> tuple[Hashable, ...]: ...
@@ -75,7 +76,7 @@ class Packing(Protocol):
     def build(self, b: Builder, name: str) -> None: ...
 
     def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
-        """target: a byte buffer of `size` bytes."""
+        """Build the host code that packs. target: a byte buffer of `size` bytes."""
         ...
 
 
@@ -93,7 +94,7 @@ class Condition(NamedTuple):
         return facts.holds(self.size, self.relation, Dim.const(self.bound))
 
     def at(self, values: Mapping[str, int]) -> bool | None:
-        """Return whether it holds at values of symbols; None where some are missing."""
+        """Return whether it holds at values of symbols; None if some are missing."""
         try:
             size = self.size.evaluate(values)
         except (KeyError, ZeroDivisionError):
@@ -103,7 +104,7 @@ class Condition(NamedTuple):
         return size <= self.bound if self.relation == "<=" else size >= self.bound
 
     def build(self, b: Builder, sizes: Sizes) -> Val:
-        """The condition in host code."""
+        """Build the condition in host code."""
         size = b.index(sizes(self.size))
         if self.relation == "multiple of":
             return b.compare("==", size % self.bound, 0)
@@ -132,7 +133,7 @@ class Choice:
 
     @property
     def always(self) -> bool:
-        """Is it taken whenever `when` holds?"""
+        """Whether it is taken whenever `when` holds."""
         return self.packing is None and not self.may_decline
 
 

@@ -1,4 +1,4 @@
-"""LLVM IR as text into LLVM's modules, through the passes that all targets have, and to code.
+"""Compiles text of LLVM IR: into LLVM's modules, through the passes that all targets share, and to code.
 
 llvmlite's LLVM aborts the process on a malformed module, so it is always verified. Any number of threads may compile,
 each with a context and a target machine of its own, which is all that LLVM asks for.
@@ -30,7 +30,7 @@ _machines: defaultdict[tuple[str | int, ...], list[llvm.TargetMachine]] = defaul
 
 @functools.cache
 def initialize() -> None:
-    """Once a process, before a target machine is made."""
+    """Initialise LLVM, once a process, before a target machine is made."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
@@ -50,7 +50,7 @@ def set_option(text: str) -> None:
 def machine(
     triple: str, cpu: str, features: str = "", codemodel: str = "jitdefault", level: int = 2
 ) -> Iterator[llvm.TargetMachine]:
-    """A target machine that no other thread has meanwhile; it is kept for who comes next.
+    """Return a target machine that no other thread has meanwhile; it is kept for the next user.
 
     level: of LLVM's code generation, 0 to 3.
     """
@@ -73,7 +73,8 @@ def machine(
 
 
 def unlocked(name: str) -> Callable[..., object]:
-    """A function of llvmlite's library without the lock that llvmlite holds in each: it is for all of LLVM.
+    """Return a function of llvmlite's library without the lock that llvmlite holds in each, which is one for all of
+    LLVM.
 
     In other threads Python runs meanwhile. A llvmlite that has no such function gives the one with the lock.
     """
@@ -83,7 +84,7 @@ def unlocked(name: str) -> Callable[..., object]:
 
 
 def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
-    """A verified module of its own. Raises CompileError."""
+    """Parse text to a verified module of its own. Raises CompileError."""
     with ffi.OutputString() as error:
         module = unlocked("LLVMPY_ParseAssembly")(context, text.encode(), error)
         if error:
@@ -97,14 +98,15 @@ def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
 
 
 def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """The lean passes: schedules vectorise and unroll by themselves."""
+    """Run the lean passes: schedules vectorise and unroll by themselves."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     unlocked("LLVMPY_RunNewModulePassManager")(_lean(machine), module, builder)
 
 
 @functools.cache
 def _lean(machine: llvm.TargetMachine) -> llvm.ModulePassManager:
-    """Made once a machine: in a thread each call of LLVM's, however short, waits until Python gives it a turn again.
+    """Return the passes, made once a machine: in a thread, each call of LLVM's waits until Python gives it a turn
+    again.
 
     A builder cannot be kept: with options that disable passes it refers to what ends with the run.
     """
@@ -115,7 +117,7 @@ def _lean(machine: llvm.TargetMachine) -> llvm.ModulePassManager:
 
 
 def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """LLVM's own passes: with those of the machine, which find out in what address space memory is."""
+    """Run LLVM's own passes, with those of the machine, which infer address spaces."""
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
@@ -128,7 +130,7 @@ def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 
 
 def emit(module: llvm.ModuleRef, machine: llvm.TargetMachine, assembly: bool = False) -> bytes:
-    """A module's object code, or its assembly, which changes the module. Raises CompileError."""
+    """Return a module's object code, or its assembly; this changes the module. Raises CompileError."""
     with ffi.OutputString() as error:
         buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(not assembly), error)
         if not buffer:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _cpu() -> Target:
-    """That of this machine."""
+    """Return the target of this machine's CPU."""
     from hlo_disc.targets.cpu import x86
 
     return _aarch64() if platform.machine() == "aarch64" else x86
@@ -53,18 +53,18 @@ def register(name: str, load: Callable[[], Target]) -> None:
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of machines that there are targets for."""
+    """Return the kinds of machines that have targets."""
     return tuple(_TARGETS)
 
 
 def names() -> tuple[str, ...]:
-    """All that `Options.target` may be."""
+    """Return all names that `Options.target` may be."""
     levels = {kind: load().levels for kind, load in _TARGETS.items()}
     return (AUTO, *(name for kind, own in levels.items() for name in (kind, *(f"{kind}:{level}" for level in own))))
 
 
 def split(name: str) -> tuple[str, str]:
-    """The kind of machine that a name means, and the level of features, "host" where it says none."""
+    """Split a name into the kind of machine and the level of features, "host" if it names none."""
     kind, _, level = ("cpu" if name == AUTO else name).partition(":")
     return kind, level or "host"
 
@@ -83,7 +83,7 @@ def check(name: str) -> None:
 
 
 def find(kind: str) -> Target:
-    """The target of that kind. Raises ArgumentError for an unknown one."""
+    """Find the target of a kind. Raises ArgumentError for an unknown one."""
     if kind not in _TARGETS:
         raise ArgumentError(f"unknown target {kind!r}; the targets are {', '.join(kinds())}")
     return _TARGETS[kind]()

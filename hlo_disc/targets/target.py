@@ -18,7 +18,7 @@ class Compilation(Protocol):
     """Code generation of one program. It gets modules as soon as they are built, and may change them."""
 
     def add(self, module: ir.Module) -> object:
-        """Kernels. Their code may be made while the caller builds others. Raises CompileError, UnsupportedOpError."""
+        """Add kernels. They may be compiled while the caller builds others. Raises CompileError, UnsupportedOpError."""
         ...
 
     def finish(self, *host: ir.Module) -> bytes:
@@ -38,14 +38,14 @@ class LinkedCompilation(Compilation, Protocol):
     """
 
     def add(self, module: ir.Module, prefix: str = "", key: bytes = b"", record: bytes = b"") -> None:
-        """As of any compilation. prefix: what host functions put before the kernels' names.
+        """Add kernels as any compilation does. prefix: what host functions put before the kernels' names.
 
         key: under which the store keeps the record and, after it, the code; none if it does not.
         """
         ...
 
     def take(self, key: bytes, code: bytes, prefix: str = "", types: Mapping[str, str] = ...) -> None:
-        """Code that the store has under a key. types: of the kernels, by their names in it."""
+        """Add code that the store has under a key. types: those of the kernels, by their names in it."""
         ...
 
     def reuse(self, objects: Sequence[bytes]) -> None:
@@ -59,11 +59,11 @@ class Store(Protocol):
     """Code of kernels that is kept for other programs. Threads may use it."""
 
     def find(self, key: bytes) -> bytes | None:
-        """Return what was kept with an equal key, by whomever, if it still is there."""
+        """Return the content kept with an equal key, by any process, if it still exists."""
         ...
 
     def keep(self, key: bytes, code: bytes) -> None:
-        """Keep it, if that can be done."""
+        """Keep it, if possible."""
         ...
 
 
@@ -82,7 +82,7 @@ class Generator(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many kernels are worth a module, if they are not linked; 0 if all must be in one."""
+        """The number of kernels that are worth a module, if they are not linked; 0 if all must be in one."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class LinkedGenerator(Generator, Protocol):
     def begin(
         self, dump: Dump | None = None, threads: int = 0, store: Store | None = None
     ) -> AbstractContextManager[LinkedCompilation]:
-        """As of any generator."""
+        """Begin as any generator does."""
         ...
 
 
@@ -130,7 +130,7 @@ class HostGenerator(Generator, Protocol):
         ...
 
     def compile_host(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text to object code. Raises CompileError for IR that does not parse or verify."""
+        """Compile LLVM IR text to object code. Raises CompileError for IR that does not parse or verify."""
         ...
 
 
@@ -138,11 +138,11 @@ class Library(Protocol):
     """Object code linked into this process; the code lives as long as this does."""
 
     def address(self, name: str) -> int:
-        """The address of a function. Raises KeyError for none of that name, FormatError."""
+        """Return the address of a function. Raises KeyError for an unknown name, FormatError."""
         ...
 
     def functions(self) -> Mapping[str, int]:
-        """All functions of the object code that lie in this process, internal ones too, by name."""
+        """Return all functions of the object code that are in this process, internal ones too, by name."""
         ...
 
 
@@ -162,9 +162,8 @@ class Target(Protocol):
         ...
 
     def generator(self, level: str) -> Generator:
-        """The generator for a level, or "host": the level of this machine or, if unknown, one that most machines have.
-        Raises ArgumentError for a level that this machine lacks.
-        """
+        """Return the generator for a level, or "host": the level of this machine or, if unknown, one that most machines
+        have. Raises ArgumentError for a level that this machine lacks."""
         ...
 
     def made_for(self, level: str) -> str:
@@ -190,7 +189,7 @@ class Target(Protocol):
 def compile_modules(
     generator: Generator, kernels: Iterable[ir.Module], *host: ir.Module, dump: Dump | None = None
 ) -> bytes:
-    """Modules that are built already, compiled. Raises CompileError, UnsupportedOpError."""
+    """Compile modules that are built already. Raises CompileError, UnsupportedOpError."""
     with generator.begin(dump) as compilation:
         for module in kernels:
             compilation.add(module)

@@ -1,4 +1,4 @@
-"""Threads of one compilation, in which LLVM makes code while Python builds the next kernels."""
+"""The threads of one compilation, in which LLVM compiles while Python builds the next kernels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Workers(Generic[_Result]):
         self._futures: list[Future[_Result]] = []
 
     def add(self, function: Callable[[], _Result]) -> None:
-        """A function to be called, by a new thread if there may be one more."""
+        """Add a function, for a new thread if one more is allowed."""
         future: Future[_Result] = Future()
         self._futures.append(future)
         self._waiting.put((future, function))
@@ -42,9 +42,8 @@ class Workers(Generic[_Result]):
                 self._threads.append(thread)
 
     def results(self) -> list[_Result]:
-        """Call what no thread has begun with, and return what all functions did, in their order. Raises what the first
-        one raised.
-        """
+        """Call the functions that no thread has begun, and return all results in order. Raises the error of the first
+        that failed."""
         with suppress(queue.Empty):
             while task := self._waiting.get_nowait():
                 _call(*task)
@@ -76,7 +75,7 @@ def _call(future: Future[_Result], function: Callable[[], _Result]) -> None:
 
 @contextmanager
 def workers(threads: int) -> Iterator[Workers[Any]]:
-    """So many threads, the caller's among them, or 0 for one a processor that this process may use."""
+    """Yield so many threads, the caller's among them, or 0 for one for each processor that this process may use."""
     made: Workers[Any] = Workers(threads or len(os.sched_getaffinity(0)))
     try:
         with short_turns():

@@ -1,1 +1,1 @@
-"""The way from a Python function and a call of it to a graph."""
+"""Tracing: from a Python function and a call of it to a graph."""

@@ -16,7 +16,7 @@ STATIC = "static "
 
 
 def generalise(history: Sequence[Sizes]) -> Dims:
-    """The dims for every call in `history`: what never changed stays fixed, what was always equal shares a symbol.
+    """Return the dims for every call in `history`: sizes that never changed stay fixed, equal ones share a symbol.
 
     An argument whose sizes have changed at two calls is expected to change in all of them: each of its axes is a dim.
 
@@ -37,19 +37,19 @@ def generalise(history: Sequence[Sizes]) -> Dims:
 
 
 def _first_change(values: Sequence[int]) -> int:
-    """The first call with another size than the first one, 0 when there is none."""
+    """Return the first call with another size than the first one, or 0."""
     return next((call for call, size in enumerate(values) if size != values[0]), 0)
 
 
 def fixed(dims: Dims, sizes: Sizes) -> Sizes:
-    """The sizes with 0 in place of those that are dims."""
+    """Return the sizes with 0 in place of those that are dims."""
     return tuple(
         tuple(n if d is None else 0 for d, n in zip(ds, ns, strict=True)) for ds, ns in zip(dims, sizes, strict=True)
     )
 
 
 def place_of(name: str, axis: int) -> str:
-    """A size of an argument as messages show it."""
+    """Name a size of an argument for messages."""
     return name if name.startswith(STATIC) else f"{name}.shape[{axis}]"
 
 

@@ -29,7 +29,7 @@ Static = tuple[tuple[int | str, type, Any], ...]  # where (position or name), ty
 
 
 class Signature:
-    """The parameters of `fn`, and which of them are static or donated. Raises ArgumentError for one that is none."""
+    """The parameters of `fn`, with those that are static or donated. Raises ArgumentError for an unknown one."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Signature:
     def _places(
         self, what: str, nums: int | Iterable[int] | None, names: str | Iterable[str] | None
     ) -> tuple[frozenset[int], frozenset[str]]:
-        """Parameters by number or name, those that may be given by position as positions.
+        """Return parameters by number or name; those that may be given by position as positions.
 
         Not what is static by name where others are so by number: there JAX goes by how an argument is given.
         """
@@ -88,19 +88,19 @@ class Signature:
 
     @property
     def static_argnums(self) -> list[int]:
-        """All static positions, as `jax.jit` takes them."""
+        """Return all static positions, as `jax.jit` takes them."""
         return sorted(self.static_positions)
 
     @property
     def static_argnames(self) -> list[str]:
-        """All names by which static arguments may be given, as `jax.jit` takes them."""
+        """Return all names by which static arguments may be given, as `jax.jit` takes them."""
         return sorted(self.static_names.union(filter(None, map(self._by_keyword, self.static_positions))))
 
     def _by_keyword(self, position: int) -> str | None:
         return self.by_keyword[position] if position < len(self.by_keyword) else None
 
     def check_dims(self, dims: object) -> Mapping[str, object]:
-        """`dims`. Raises ArgumentError when they are no mapping, or name what is no parameter."""
+        """Return `dims`. Raises ArgumentError if it is no mapping, or names an unknown parameter."""
         if not isinstance(dims, Mapping):
             name, shape = self.names[0] if self.names else "x", dims if isinstance(dims, str) else "(n, _)"
             raise ArgumentError(
@@ -113,7 +113,7 @@ class Signature:
         return dims
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """Raise ArgumentError when the function cannot be called like this."""
+        """Raise ArgumentError if the function cannot be called like this."""
         if self._signature is not None:
             try:
                 self._signature.bind(*args, **kwargs)
@@ -123,7 +123,7 @@ class Signature:
     def split(
         self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[tuple[object, ...], dict[str, object], Static]:
-        """A call as (array arguments, array keyword arguments, static arguments). May change `kwargs`."""
+        """Split a call into (array arguments, array keyword arguments, static arguments). May change `kwargs`."""
         if kwargs:
             moved = list(args)
             for name in self.by_keyword[len(args) :]:
@@ -153,7 +153,7 @@ class Signature:
         )
 
     def bind(self, static: Static) -> Callable[..., object]:
-        """The function of the remaining arguments, in `split`'s order."""
+        """Return the function of the remaining arguments, in `split`'s order."""
         if not static:
             return self.fn
         at = {where: value for where, _, value in static if isinstance(where, int)}
@@ -167,7 +167,7 @@ class Signature:
         return bound
 
     def parameter(self, where: int | str) -> str:
-        """The name of a parameter by position or name, as messages show it."""
+        """Return the name of a parameter by position or name, for messages."""
         if isinstance(where, str):
             return where
         if where < len(self.positional):
@@ -175,7 +175,7 @@ class Signature:
         return f"{self.rest or 'args'}[{where - len(self.positional)}]"
 
     def leaves(self, args: Sequence[object], kwargs: Mapping[str, object], static: Static) -> list[str]:
-        """The names of the arrays in a split call, in flattening order: "x", "params['w']", "rest[0]"."""
+        """Name the arrays in a split call, in flattening order: "x", "params['w']", "rest[0]"."""
         from jax import tree_util
 
         return [
@@ -185,7 +185,7 @@ class Signature:
         ]
 
     def donated(self, args: Sequence[object], kwargs: Mapping[str, object], static: Static) -> list[int]:
-        """Which arrays of a split call are donated, by their numbers in flattening order."""
+        """Return which arrays of a split call are donated, by their numbers in flattening order."""
         from jax import tree_util
 
         if not self.donated_positions and not self.donated_names:
@@ -201,7 +201,7 @@ class Signature:
     def arguments(
         self, args: Sequence[object], kwargs: Mapping[str, object], static: Static
     ) -> Iterator[tuple[str, object]]:
-        """The parameters of a split call with their values, in flattening order; `*rest` is one tuple."""
+        """Return the parameters of a split call with their values, in flattening order; `*rest` is one tuple."""
         taken = {where for where, _, _ in static if isinstance(where, int)}
         positions = (i for i in itertools.count() if i not in taken)
         rest = []
@@ -217,7 +217,7 @@ class Signature:
     def dims(
         self, given: Mapping[str, object], args: Sequence[object], kwargs: Mapping[str, object], static: Static
     ) -> list[str | None]:
-        """The shape string of each array in a split call, None where the user gave none.
+        """Return the shape string of each array in a split call, None if the user gave none.
 
         Raises ArgumentError for a pytree of strings that does not fit the argument's.
         """
@@ -241,7 +241,7 @@ class Signature:
 
 
 def parse_dims(text: str, rank: int, name: str) -> tuple[str | None, ...]:
-    """A shape string as one dim expression an axis, None for a static one.
+    """Split a shape string into one dim expression for each axis, None for a static one.
 
     "(b, s, _)" -> ("b", "s", None); "..." stands for the static axes left over. Raises ArgumentError when it does not
     fit an array of this rank, ParseError when it is none.
@@ -261,7 +261,8 @@ def parse_dims(text: str, rank: int, name: str) -> tuple[str | None, ...]:
 def spec_dims(
     spec: ArrayLike | ShapeDtypeStruct | str, text: str | None, name: str
 ) -> tuple[ArrayLike | ShapeDtypeStruct, tuple[str | None, ...]]:
-    """A spec as (array, number or ShapeDtypeStruct, its dims): "f32[b, 64]" or an array with the shape string `text`.
+    """Parse a spec to (array, number or ShapeDtypeStruct, its dims): "f32[b, 64]" or an array with the shape string
+    `text`.
 
     A dynamic axis of a string has size 1 in the result. Raises ArgumentError, ParseError.
     """
@@ -287,7 +288,7 @@ def spec_dims(
 
 
 def _dtype(name: str, spec: str, argument: str) -> np.dtype:
-    """A dtype by numpy's name or StableHLO's: float32 or f32, int8 or i8, complex64 or c64, bool or i1."""
+    """Return a dtype by numpy's name or StableHLO's: float32 or f32, int8 or i8, complex64 or c64, bool or i1."""
     match = re.fullmatch(r"(bf|f|i|s|ui|u|c)(\d+)", name)
     if name in ("i1", "pred"):
         name = "bool"

@@ -30,7 +30,7 @@ _SHOWN = 60
 
 
 class Sized:
-    """A structure, a `PyTreeDef`, of which the last arrays have the numbers at these places of its static data."""
+    """A structure, a `PyTreeDef`, whose last arrays have the numbers at these places of its static data."""
 
     def __init__(self, tree: PyTreeDef, places: tuple[int, ...]):
         self._tree, self.places = _with(tree, dict.fromkeys(places, 0)), places
@@ -50,7 +50,7 @@ class Sized:
 
 
 class Structures:
-    """Which numbers in the static data of arguments have changed between calls; it is only added to."""
+    """The numbers in the static data of arguments that have changed between calls; entries are only added."""
 
     def __init__(self) -> None:
         # By structure without numbers: those of the first call, and the places where later ones had others.
@@ -106,7 +106,7 @@ def of_results(tree: PyTreeDef) -> tuple[Structure, list[SymbolicSize]]:
 
 
 def changes(old: PyTreeDef, new: PyTreeDef, names: Sequence[str]) -> list[str]:
-    """How static data differs, by the names of its items; nothing where something else does."""
+    """Describe how static data differs, by the names of its items; nothing if something else differs."""
     (form, before), (other, after) = _apart(old), _apart(new)
     if form != other:
         return []
@@ -115,7 +115,7 @@ def changes(old: PyTreeDef, new: PyTreeDef, names: Sequence[str]) -> list[str]:
 
 
 def _apart(tree: PyTreeDef) -> tuple[PyTreeDef, list[object]]:
-    """The structure without static data, and its items."""
+    """Split the structure into itself without static data, and the items of that."""
     items: list[object] = []
     return _mapped(tree, lambda _, item: items.append(item)), items
 
@@ -139,7 +139,7 @@ def _names(value: object, path: str) -> Iterator[str]:
 
 
 def _attribute(tree: PyTreeDef, leaves: Sequence[object], place: int) -> str:
-    """Where an instance of a class has an item of its own static data: tried out."""
+    """Test whether an instance of a class has an item of its own static data."""
     mark = object()
     try:
         found = vars(_with(tree, {place: mark}).unflatten(leaves))
@@ -155,7 +155,7 @@ def _own(tree: PyTreeDef) -> object:
 
 
 def _items(data: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """The items of nested containers, with where they are."""
+    """Yield the items of nested containers, with their paths."""
     if type(data) is dict:
         for key, below in data.items():
             yield from _items(below, f"{path}[{key!r}]")
@@ -167,12 +167,12 @@ def _items(data: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _with(tree: PyTreeDef, items: Mapping[int, object]) -> PyTreeDef:
-    """The structure with these items at these places of its static data."""
+    """Return the structure with these items at these places of its static data."""
     return _mapped(tree, lambda place, item: items.get(place, item))
 
 
 def _mapped(tree: PyTreeDef, change: Callable[[int, object], object]) -> PyTreeDef:
-    """The structure with change(place, item) for each item of its static data, numbered parents before children."""
+    """Return the structure with change(place, item) for each item of static data, numbered parents first."""
     from jax import tree_util
 
     places = itertools.count()

@@ -71,9 +71,9 @@ def trace(
     constraints: Sequence[str],
     made_up: bool = False,
 ) -> Traced:
-    """The program of `fn`, whose (args, kwargs) have the structure `tree`, for no call in particular.
+    """Trace `fn`, whose (args, kwargs) have the structure `tree`, without a call.
 
-    made_up: whether the sizes of the leaves that are dims are nobody's, so that no message may speak of them.
+    made_up: whether the sizes of dims in the leaves are invented, so that no message may mention them.
 
     Raises what tracing raises; JAX's refusal of a symbolic size is a ShapeError with JAX's message.
     """
@@ -109,9 +109,9 @@ def trace_call(
     names: Sequence[str],
     constraints: Sequence[str],
 ) -> Traced:
-    """The program of `fn` for a call, the sizes of which are in `leaves`, and for all that decide alike.
+    """Trace `fn` for a call, whose sizes are in `leaves`, and for all calls with the same answers.
 
-    Raises what tracing at these sizes raises, fixed or not, and ShapeError where they break a constraint.
+    Raises the errors of tracing at these sizes, fixed or not, and ShapeError if they break a constraint.
     """
     from hlo_disc.import_.jax import from_jax
     from hlo_disc.import_.jax_edge.size_questions import Again
@@ -177,7 +177,7 @@ class _Call:
         return facts
 
     def constraints(self) -> list[str]:
-        """The user's, of the symbols that are left; for numbers they hold."""
+        """Return the user's constraints on the remaining symbols; for numbers they hold."""
         numbers = {str(known.lhs): known.rhs for known in self.numbers}
         left = []
         for text, guard in zip(self._texts, self._constraints, strict=True):
@@ -212,7 +212,7 @@ class _Call:
         self.equalities = [replace(known, lhs=a, rhs=b) for known, a, b in sides if a is not b]
 
     def pin(self, facts: ShapeFacts) -> bool:
-        """Trace with the numbers that sizes are by what the program itself needs of them, when there are such."""
+        """Trace with the numbers that sizes have by the program's own needs, if there are such."""
         pinned = [name for name in sorted(self._symbols()) if facts.canonical(Dim.symbol(name)).is_const]
         for name in pinned:
             self._fix(name, self.equalities[-1].line)
@@ -224,7 +224,7 @@ class _Call:
         return {name for ds in self.dims for d in ds if d is not None for name in Dim.parse(d).symbols}
 
     def _fix(self, name: str, line: str) -> None:
-        """Let a symbol be the number that it is at this call."""
+        """Replace a symbol by its number at this call."""
         from hlo_disc.import_.jax_edge.size_questions import Asked
 
         number = Dim.const(self._sizes[name])
@@ -253,7 +253,7 @@ def symbol_sizes(dims: Dims, leaves: Sequence[Leaf], names: Sequence[str]) -> di
 def elsewhere(
     special: Traced, leaves: Sequence[Leaf], names: Sequence[str], constraints: Sequence[str]
 ) -> list[Leaf] | None:
-    """The arguments at other sizes, where the trace of a call has found equalities; None when there are none."""
+    """Return the arguments at other sizes, if the trace of a call has found equalities; None if there are none."""
     from hlo_disc.dynamic_hlo.ops.reference import check
     from hlo_disc.import_.sizes.symbols import parse_constraints
 
@@ -274,7 +274,7 @@ def elsewhere(
 
 
 def where(guards: Sequence[Guard], dims: Dims, leaves: Sequence[Leaf], names: Sequence[str]) -> list[Leaf] | None:
-    """The arguments at sizes near theirs at which the guards hold; None where none are found."""
+    """Return the arguments at sizes near theirs at which the guards hold; None if none are found."""
     sizes = symbol_sizes(dims, leaves, names)
     moved = sorted({name for g in guards if broken([g], sizes) for name in g.lhs.symbols | g.rhs.symbols})
     tried = sorted({*range(4), *sizes.values(), 2 * max(sizes.values(), default=0) + 1})
@@ -286,7 +286,7 @@ def where(guards: Sequence[Guard], dims: Dims, leaves: Sequence[Leaf], names: Se
 
 
 def _at(sizes: Mapping[str, int], dims: Dims, leaves: Sequence[Leaf]) -> list[Leaf]:
-    """The arguments at these sizes of their symbols."""
+    """Return the arguments at these sizes of their symbols."""
     shapes = [
         tuple(n if d is None else Dim.parse(d).evaluate(sizes) for n, d in zip(leaf.shape, ds, strict=True))
         for leaf, ds in zip(leaves, dims, strict=True)
@@ -295,7 +295,7 @@ def _at(sizes: Mapping[str, int], dims: Dims, leaves: Sequence[Leaf]) -> list[Le
 
 
 def broken(asked: Sequence[Asked | Guard], sizes: Mapping[str, int]) -> int:
-    """Which of the conditions do not hold, a bit each as `plan` says it in `EnvLayout.asked`."""
+    """Return which of the conditions do not hold, one bit each, as `plan` stores them in `EnvLayout.asked`."""
     operations: dict[str, Callable[[int, int], int]] = {
         "add": operator.add,
         "mul": operator.mul,
@@ -313,7 +313,7 @@ def broken(asked: Sequence[Asked | Guard], sizes: Mapping[str, int]) -> int:
 
 
 def active() -> bool:
-    """Whether this thread is tracing a function for hlo_disc: what it calls becomes part of that program."""
+    """Whether this thread is tracing a function for hlo_disc: functions that it calls become part of that program."""
     return getattr(_state, "active", False)
 
 

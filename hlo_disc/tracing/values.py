@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 
 def describe(leaf: object) -> Leaf:
-    """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct.
+    """Return dtype, shape and weakness of an array, a number or a ShapeDtypeStruct.
 
     Raises UnsupportedOpError for what only JAX takes, what JAX raises for a masked array, and TypeError for anything
     else.
@@ -71,7 +71,7 @@ def describe(leaf: object) -> Leaf:
 
 
 def describe_all(leaves: Sequence[object], names: Sequence[str], function: str) -> list[Leaf]:
-    """`describe` for each leaf. Raises ArgumentError that names the first that is no array."""
+    """Apply `describe` to each leaf. Raises ArgumentError that names the first that is no array."""
     infos = []
     for i, leaf in enumerate(leaves):
         try:
@@ -85,7 +85,7 @@ def describe_all(leaves: Sequence[object], names: Sequence[str], function: str) 
 
 
 def show(name: str, leaf: Leaf, dims: Sequence[str | None]) -> str:
-    """An argument as messages and stats show it: "x: float32[b, 8]"."""
+    """Format an argument for messages and stats: "x: float32[b, 8]"."""
     sizes = (str(n) if d is None else d for n, d in zip(leaf.shape, dims, strict=True))
     return f"{name}: {'weak ' if leaf.weak else ''}{leaf.dtype}[{', '.join(sizes)}]"
 
@@ -128,7 +128,7 @@ def taken(leaf: object, info: Leaf) -> Conversion | None:
 
 
 def as_array(leaf: ArrayLike, info: Leaf) -> ArrayLike:
-    """`leaf`, which a program takes as it is but for its dtype, as an array of the dtype that was compiled."""
+    """Return `leaf`, which a program takes except for its dtype, as an array of the compiled dtype."""
     if leaf.dtype == info.dtype and not isinstance(leaf, np.generic):
         return leaf
     return leaf.astype(info.dtype) if is_tracer(leaf) else np.asarray(leaf, info.dtype)

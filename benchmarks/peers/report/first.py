@@ -62,11 +62,6 @@ def read(path: Path) -> Cold:
     return found  # type: ignore[return-value]
 
 
-def write(cold: Cold, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(cold, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-
-
 def parts(first: First) -> dict[str, float]:
     """Seconds by part; {} of a peer that does not tell them."""
     stages = first["stages"]

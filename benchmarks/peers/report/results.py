@@ -136,7 +136,7 @@ def _check(path: Path, where: str, found: Mapping[str, Any], kind: Any) -> None:
         raise FormatError(f"{path} lacks {', '.join(lacking)}{where}")
 
 
-def write(results: Results, path: Path) -> None:
+def write(results: Mapping[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 

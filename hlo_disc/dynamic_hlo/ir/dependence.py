@@ -13,9 +13,9 @@ def backward_slice(
     within: Collection[Op] | None = None,
     reads: Callable[[Op], Sequence[Value]] = operator.attrgetter("operands"),
 ) -> list[Op]:
-    """The ops that the roots follow from, each after those that it reads, in the order in which the roots need them.
+    """Return the ops that the roots depend on, each after its operands, in the order in which the roots need them.
 
-    within: no other ops, and nothing that lies behind others. reads: what counts as read by an op.
+    within: stop at ops that are not among these. reads: the values that an op reads.
     """
     allowed = None if within is None else frozenset(within)
     found: dict[Op, None] = {}
@@ -33,7 +33,7 @@ def backward_slice(
 
 
 def live_ops(ops: Sequence[Op], roots: Iterable[Value]) -> list[Op]:
-    """Those of the ops, in order, that the roots follow from or that have an effect."""
+    """Return those of the ops, in order, that the roots depend on or that have an effect."""
     needed = set(roots)
     kept = []
     for op in reversed(ops):

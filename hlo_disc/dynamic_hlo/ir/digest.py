@@ -12,11 +12,12 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 
 class _Unknown(Exception):
-    """Something that no other process has."""
+    """A value that no other process can have."""
 
 
 def digest(graph: Graph) -> bytes | None:
-    """SHA-256 of all that compiling and explaining depend on; None where Python functions are part of the program."""
+    """Return SHA-256 of everything that compiling and explaining depend on; None if the program contains Python
+    functions."""
     rows = [
         _text((graph.name, graph.input_names, tuple(sorted(graph.facts.stated())))),
         _text((tuple(graph.bindings.items()), graph.guards, graph.asked, tuple(graph.definitions))),
@@ -29,7 +30,7 @@ def digest(graph: Graph) -> bytes | None:
 
 
 def _body(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> list[str]:
-    """A row of text an op, in which values have numbers in the order in which they are made."""
+    """Return one line of text for each op. Values are numbered in the order of their definition."""
     numbers = {value: number for number, value in enumerate(inputs)}
     rows = [_types(inputs)]
     for op in ops:

@@ -1,4 +1,4 @@
-"""Facts about element types: numpy's and those of ml_dtypes, which numpy itself knows next to nothing of.
+"""Facts about element types: numpy's, and those of ml_dtypes, of which numpy itself knows almost nothing.
 
 Types of fewer than 8 bits take a byte an element in memory, in its low bits.
 """
@@ -39,7 +39,7 @@ INTEGERS: tuple[np.dtype, ...] = tuple(
 
 @functools.cache
 def dtype_class(dtype: np.dtype) -> str:
-    """bool, int, uint, float or complex; numpy itself calls the types of ml_dtypes void."""
+    """Return bool, int, uint, float or complex; numpy itself calls the types of ml_dtypes void."""
     if dtype.kind in _CLASSES:
         return _CLASSES[dtype.kind]
     return "uint" if dtype.name.startswith("uint") else "int" if dtype.name.startswith("int") else "float"
@@ -51,12 +51,12 @@ def is_integer(dtype: np.dtype) -> bool:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Real, of any width."""
+    """Whether it is real, of any width."""
     return dtype_class(dtype) == "float"
 
 
 def is_small_float(dtype: np.dtype) -> bool:
-    """Real, of fewer bits than f32: computed in that."""
+    """Whether it is a float of fewer bits than f32, which is computed in f32."""
     return is_float(dtype) and dtype.itemsize < 4
 
 
@@ -66,13 +66,13 @@ def is_unsigned(dtype: np.dtype) -> bool:
 
 
 def part_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of a complex number's parts; any other dtype itself."""
+    """Return the dtype of a complex number's parts; any other dtype itself."""
     return COMPLEX_PARTS.get(dtype, dtype)
 
 
 @functools.cache
 def bit_width(dtype: np.dtype) -> int:
-    """The bits of an element that mean something."""
+    """Return the number of significant bits of an element."""
     match dtype_class(dtype):
         case "bool":
             return 1
@@ -85,14 +85,14 @@ def bit_width(dtype: np.dtype) -> int:
 
 @functools.cache
 def int_limits(dtype: np.dtype) -> tuple[int, int]:
-    """The smallest and the largest integer of a type."""
+    """Return the smallest and the largest integer of a type."""
     info = ml_dtypes.iinfo(dtype)
     return int(info.min), int(info.max)
 
 
 @functools.cache
 def element_type(dtype: np.dtype) -> str:
-    """The MLIR spelling of a dtype: float32 is f32, uint8 is ui8, float8_e4m3fn is f8E4M3FN."""
+    """Return the MLIR name of a dtype: float32 is f32, uint8 is ui8, float8_e4m3fn is f8E4M3FN."""
     if dtype == BOOL:
         return "i1"
     if dtype in COMPLEX_PARTS:

@@ -60,13 +60,13 @@ class Op:
         return value
 
     def with_operands(self, operands: Sequence[Value]) -> Op:
-        """The op on other operands; its results keep their types."""
+        """Return the op on other operands; its results keep their types."""
         return make_op(self.name, operands, self.attrs, [(r.dtype, r.shape) for r in self.results], self.loc)
 
 
 @frozen(eq=False)
 class Region:
-    """A function of values that an op has as an attribute: the body of a loop, what a reduction combines with.
+    """A function of values that is an attribute of an op: the body of a loop, the combiner of a reduction.
 
     It is isolated: its ops read its inputs and each other. Sizes are in the symbols and facts of the enclosing graph.
     """
@@ -77,7 +77,7 @@ class Region:
 
     @functools.cached_property
     def key(self) -> tuple[Hashable, ...]:
-        """Equal for regions that compute the same: the structure, with values numbered in order."""
+        """Return a key that is equal for regions that compute the same: the structure, with numbered values."""
         numbers = {value: i for i, value in enumerate(self.inputs)}
         rows: list[Hashable] = [types_key(self.inputs)]
         rows += [op_key(op, op.operands, numbers) for op in self.ops]
@@ -85,7 +85,7 @@ class Region:
 
 
 def op_key(op: Op, operands: Iterable[Value], numbers: dict[Value, int]) -> Hashable:
-    """Equal for ops that compute the same of operands with the same numbers; the results get the next numbers."""
+    """Return a key that is equal for ops that compute the same of equally numbered operands; number the results."""
     read = tuple([numbers[x] for x in operands])
     for result in op.results:
         numbers[result] = len(numbers)
@@ -94,12 +94,12 @@ def op_key(op: Op, operands: Iterable[Value], numbers: dict[Value, int]) -> Hash
 
 
 def types_key(values: Iterable[Value]) -> Hashable:
-    """Equal for values of the same types."""
+    """Return a key that is equal for values of the same types."""
     return tuple([(v.dtype, v.shape) for v in values])
 
 
 def attribute_key(attr: object) -> Hashable:
-    """Equal for attributes that mean the same; hashable."""
+    """Return a hashable key that is equal for attributes of the same meaning."""
     if type(attr) is tuple:
         return attr if _PLAIN.issuperset(map(type, attr)) else tuple(map(attribute_key, attr))
     if isinstance(attr, Dim | int | str) and type(attr) in _PLAIN:
@@ -110,7 +110,7 @@ def attribute_key(attr: object) -> Hashable:
 
 
 def regions(op: Op) -> list[Region]:
-    """All regions of an op, in the order of its attributes."""
+    """List all regions of an op, in the order of its attributes."""
     found: list[Region] = []
     for attr in op.attrs.values() if has_regions(op) else ():
         if type(attr) is Region:
@@ -121,7 +121,7 @@ def regions(op: Op) -> list[Region]:
 
 
 def all_ops(ops: Iterable[Op]) -> Iterator[Op]:
-    """The ops, and those in their regions."""
+    """List the ops, and those in their regions."""
     for op in ops:
         yield op
         for region in regions(op):
@@ -141,7 +141,7 @@ def has_regions(op: Op) -> bool:
 
 
 def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, object]:
-    """The op's attributes with each region changed; the same object when none is."""
+    """Return the op's attributes with each region changed; the same object if none is."""
     changed: dict[str, object] = {}
     for name, attr in op.attrs.items():
         if isinstance(attr, Region):
@@ -153,7 +153,7 @@ def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, obje
 
 
 def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """`change` applied to every region, as if it were a graph of its own, innermost first, and then to the graph."""
+    """Apply `change` to every region as to a graph of its own, innermost first, and then to the graph."""
     if not any(map(has_regions, graph.ops)):
         return change(graph)
 
@@ -169,9 +169,10 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
 
 
 def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, object] | None = None) -> Op:
-    """The op with operands replaced as `values` says, and other attributes; what its results become is added there.
+    """Return the op with operands replaced as `values` says, and with other attributes. Its new results are added to
+    `values`.
 
-    The op itself when nothing is other.
+    Returns the op itself if nothing changes.
     """
     attrs = op.attrs if attrs is None else attrs
     operands = tuple([values.get(x, x) for x in op.operands]) if values else op.operands
@@ -183,14 +184,14 @@ def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, object] |
 
 
 def copied(op: Op, values: dict[Value, Value]) -> Op:
-    """A new op with operands replaced as `values` says; what its results become is added there."""
+    """Make a new op with operands replaced as `values` says. Its new results are added to `values`."""
     new = op.with_operands([values.get(x, x) for x in op.operands])
     values.update(zip(op.results, new.results, strict=True))
     return new
 
 
 def dims_in(op: Op) -> list[Dim]:
-    """Every size in an op's attributes and result types, those of its regions included."""
+    """List every size in an op's attributes and result types, and in its regions."""
     found = [dim for value in op.results for dim in value.shape]
     for attr in op.attrs.values():
         if type(attr) is Dim:
@@ -211,8 +212,8 @@ class Guard:
     The dims range over the graph's symbols and over `raw_dim` symbols. `message` may hold {0}, {1} …: the values of
     `args` at the call.
 
-    overflow: whether it says that a type holds a number, so that a call which breaks it is a SizeOverflowError, and no
-    ShapeError.
+    overflow: whether the guard says that a type can hold a number. A call that breaks it is then a SizeOverflowError
+    instead of a ShapeError.
     """
 
     lhs: Dim
@@ -224,7 +225,7 @@ class Guard:
 
 
 def raw_dim(argument: int, axis: int) -> Dim:
-    """The size that a call passed for `axis` of `argument`, as a symbol; bindings and guards are made of these."""
+    """Return the size that a call passes for `axis` of `argument`, as a symbol, for bindings and guards."""
     return Dim.symbol(f"%{argument}.{axis}")
 
 
@@ -232,10 +233,10 @@ def raw_dim(argument: int, axis: int) -> Dim:
 class Graph:
     """A program.
 
-    input_names: one a input, for messages ("args[0]['w']", "x").
+    input_names: one for each input, for messages ("args[0]['w']", "x").
     bindings: how each symbol follows from the call's sizes, a Dim over `raw_dim` symbols.
     guards: checked in order before anything runs; those with symbols of `definitions` once these are known.
-    asked: what holds at the calls that the program is for, for its function has asked; others have another program.
+    asked: conditions that the function asked about, and that hold at this program's calls; others take another program.
     definitions: symbols whose value is computed, each with the i64 scalar that it is. Ops with such a symbol in a size
         come behind the op that computes it.
     """
@@ -253,11 +254,11 @@ class Graph:
 
     @property
     def roots(self) -> tuple[Value, ...]:
-        """The values that must be computed: outputs and definitions."""
+        """Return the values that must be computed: outputs and definitions."""
         return (*self.outputs, *self.definitions.values())
 
     def with_roots(self, values: Mapping[Value, Value], **changes: Any) -> Graph:
-        """The graph with `changes`, and other values for outputs and definitions; those not in `values` stay."""
+        """Return the graph with `changes`, and with outputs and definitions replaced as `values` says; others stay."""
         outputs = tuple(values.get(v, v) for v in self.outputs)
         definitions = {name: values.get(v, v) for name, v in self.definitions.items()}
         return replace(self, outputs=outputs, definitions=definitions, **changes)
@@ -266,7 +267,7 @@ class Graph:
 def make_op(
     name: str, operands: Sequence[Value], attrs: Mapping[str, object], types: Sequence[tuple[np.dtype, Shape]], loc: str
 ) -> Op:
-    """An op whose result types are known already."""
+    """Make an op whose result types are known already."""
     return with_results(Op(name, tuple(operands), attrs, loc), types)
 
 
@@ -282,10 +283,10 @@ def is_array(op: Op | None) -> bool:
 
 
 def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> tuple[Region, tuple[Value, ...]]:
-    """A region of `ops`, and the values from outside that they read, which become its last inputs.
+    """Make a region of `ops`. Values that they read from outside become its last inputs, and are returned.
 
-    inputs: values without an op. Outside values that need nothing (numbers, iotas, sizes) are computed inside; large
-    constants stay outside, where there is one of each.
+    inputs: values without an op. Outside values without operands (numbers, iotas, sizes) are computed inside. Large
+    constants stay outside, so that there is one copy of each.
     """
     new = {value: Value(value.dtype, value.shape, None, i) for i, value in enumerate(inputs)}
     captured: list[Value] = []
@@ -314,9 +315,9 @@ def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value
 def with_captures(
     regions: Sequence[tuple[Region, tuple[Value, ...]]], count: int
 ) -> tuple[tuple[Region, ...], tuple[Value, ...]]:
-    """Regions that take the same captured values after their `count` inputs, and those values.
+    """Give regions the same captured values after their `count` inputs. Returns the regions and these values.
 
-    regions: each with what it captures, its last inputs.
+    regions: each with its captured values, which are its last inputs.
     """
     captured = tuple(dict.fromkeys(value for _, values in regions for value in values))
     made = []
@@ -328,7 +329,7 @@ def with_captures(
 
 
 def uses(graph: Graph) -> dict[Value, list[Op]]:
-    """The ops that read each value, in order; an op that reads a value twice is listed twice."""
+    """Return the ops that read each value, in order; an op that reads a value twice is listed twice."""
     users: dict[Value, list[Op]] = {value: [] for value in graph.inputs}
     for op in graph.ops:
         for value in op.results:

@@ -1,1 +1,1 @@
-"""The definitions of ops: a file for each family has its rows, inference rules, and meanings in numpy."""
+"""The definitions of ops: each family has a file with its rows, inference rules, and meanings in numpy."""

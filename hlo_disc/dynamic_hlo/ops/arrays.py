@@ -23,7 +23,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 
 def wide(x: Array) -> Array:
-    """Narrow floats as f32, narrow integers in 8 bits, complex numbers in double precision, all else as it is."""
+    """Widen: narrow floats to f32, narrow integers to 8 bits, complex numbers to double precision; others stay."""
     if x.dtype == np.complex64:
         return x.astype(np.complex128)
     if dtype_class(x.dtype) == "float":
@@ -34,7 +34,7 @@ def wide(x: Array) -> Array:
 
 
 def narrow(x: Array, dtype: np.dtype) -> Array:
-    """Rounded once; integers wrap."""
+    """Convert back to a type: floats are rounded once, integers wrap."""
     if x.dtype == dtype:
         return x
     if x.dtype == np.float64 and dtype_class(dtype) == "float" and dtype.itemsize < 4:
@@ -43,7 +43,7 @@ def narrow(x: Array, dtype: np.dtype) -> Array:
 
 
 def _to_odd_f32(x: Array) -> Array:
-    """f64 to f32 such that rounding once more gives what one rounding would."""
+    """Round f64 to f32 such that one more rounding gives the result of a single rounding."""
     nearest = np.asarray(x.astype(np.float32))
     beyond = (np.abs(nearest) > np.abs(x)) & np.isfinite(x)
     below = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)

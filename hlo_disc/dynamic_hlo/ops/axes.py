@@ -41,19 +41,19 @@ class Repeated(NamedTuple):
 
 
 class Windowed(NamedTuple):
-    """The index is in a window around that of an axis of the other value."""
+    """The index is in a window around the index of an axis of the other value."""
 
     axis: int
 
 
 class Reduced(NamedTuple):
-    """All indices: the axis is number `number` of those that are reduced."""
+    """The index takes all values: the axis is the reduced axis with this number."""
 
     number: int
 
 
 class Elsewhere(NamedTuple):
-    """The index follows from data, and may follow from an axis of the other value too."""
+    """The index depends on data, and may also depend on an axis of the other value."""
 
     axis: int | None = None
 
@@ -62,7 +62,7 @@ Axis = Affine | First | Same | Repeated | Windowed | Reduced | Elsewhere
 
 
 def followed(entry: Axis) -> Sequence[int | None]:
-    """The axes of the other value that an entry names."""
+    """List the axes of the other value that an entry names."""
     match entry:
         case Affine(terms):
             return [axis for axis, _ in terms]
@@ -72,14 +72,15 @@ def followed(entry: Axis) -> Sequence[int | None]:
 
 
 class Order(Enum):
-    """How the axes of two values follow each other as a whole: one for one, or as the same elements in memory."""
+    """The relation of the axes of two values as a whole: one to one, or the same elements in memory."""
 
     AXES = 1
     ELEMENTS = 2
 
 
 class Link(NamedTuple):
-    """How the axes of `values`, which are all alike, follow those of `other`: one entry of `along` for each axis."""
+    """The relation of the axes of `values`, which are all alike, to those of `other`: one entry of `along` for each
+    axis."""
 
     values: tuple[Value, ...]
     other: Value
@@ -87,12 +88,12 @@ class Link(NamedTuple):
 
     @property
     def entries(self) -> tuple[Axis, ...]:
-        """The entries; none where an order says all."""
+        """The entries for each axis; none if an order gives the whole relation."""
         return () if isinstance(self.along, Order) else self.along
 
 
 class Part(NamedTuple):
-    """A value inside the result: element i of an axis at starts + i*steps, with scalars that are clamped as starts."""
+    """A block inside the result: element i of an axis is at starts + i*steps. Scalars among the starts are clamped."""
 
     value: Value
     starts: tuple[Dim | Value, ...]
@@ -100,14 +101,15 @@ class Part(NamedTuple):
 
 
 def whole(value: Value) -> Part:
-    """The part that is all of the result."""
+    """The block that is the whole result."""
     return Part(value, (ZERO,) * value.rank, (ONE,) * value.rank)
 
 
 class Relation(NamedTuple):
-    """links: from operands to the first result, between operands, or from results to an operand that is moved there.
+    """The relations between all values of an op.
 
-    apart: axes of the results whose index has a meaning, so that no neighbour may become one with them.
+    links: those from operands to the first result, between operands, or from results to an operand whose elements move
+    there. apart: axes of the results whose index has a meaning of its own, so that they may not merge with a neighbour.
     """
 
     links: tuple[Link, ...]
@@ -119,12 +121,12 @@ Runs = list[list[int]]
 
 
 def position(runs: Runs, axis: int) -> int | None:
-    """The number of the new axis that has the old one; None when none has it."""
+    """Return the number of the new axis that contains the old one, or None."""
     return next((i for i, run in enumerate(runs) if axis in run), None)
 
 
 class Attribute(NamedTuple):
-    """An attribute that speaks of axes. It stays as it is where it does so of axes that cannot merge.
+    """An attribute that refers to axes. It stays unchanged if these axes cannot merge.
 
     along: the value for each of whose axes it has an entry. names: the value whose axes the entries number.
     """
@@ -135,9 +137,11 @@ class Attribute(NamedTuple):
 
 @frozen
 class AxisRule:
-    """attributes: those that speak of axes. Kernels compute an op with all its axes if that or the relation is None.
+    """The rule for the axes of an op.
 
-    starts: scalars behind the arrays are one for each axis of the first. parts: what an op assembles its result from.
+    attributes: those that refer to axes. Kernels compute an op with all its axes if this or the relation is None.
+    starts: the scalars after the arrays are one for each axis of the first. parts: the blocks from which an op
+    assembles its result.
     """
 
     relation: Callable[[Op, ShapeFacts], Relation | None]
@@ -148,7 +152,7 @@ class AxisRule:
     def renumbered(
         self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
     ) -> dict[str, object]:
-        """The op's attributes for values with new axes. products: the sizes of new axes, of those of the old ones."""
+        """Return the op's attributes for values with new axes. products: maps sizes of old axes to new ones."""
         attrs = dict(op.attrs)
         for name, of in (self.attributes or {}).items():
             value = attrs[name]
@@ -177,7 +181,7 @@ def result(op: Op) -> Value:
 
 
 def follow(op: Op, along: Order | Sequence[Axis], apart: tuple[int, ...] = ()) -> Relation:
-    """The relation of an op all of whose operands follow the result alike, but for scalars."""
+    """Return the relation of an op whose operands, except scalars, all follow the result in the same way."""
     xs = op.operands
     if len(xs) > 1:
         rank = xs[0].rank
@@ -245,7 +249,7 @@ def _windows(op: Op, facts: ShapeFacts) -> Relation:
 
 
 def over_windows(attributes: Sequence[str]) -> AxisRule:
-    """The rule of an op on windows, whose attributes have an entry for each axis."""
+    """Make the rule of an op on windows, whose attributes have an entry for each axis."""
     return AxisRule(_windows, dict.fromkeys(attributes, OF_EACH))
 
 
@@ -258,7 +262,7 @@ def _indices(op: Op) -> Value:
 
 
 def moved(op: Op) -> Value:
-    """Return what is gathered, or the updates."""
+    """Return the value that moves: the gathered elements, or the updates."""
     return op.operands[op.attrs["count"] + 1] if "count" in op.attrs else op.result
 
 
@@ -267,7 +271,7 @@ def _target(op: Op) -> Value:
 
 
 def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """For each axis of the operand, and each of the indices, the axis of what is moved that it is, if any."""
+    """For each axis of the operand and of the indices, give the corresponding axis of the value that moves, or None."""
     attrs, rank = op.attrs, op.operands[0].rank
     outer = iter([p for p in range(moved(op).rank) if p not in attrs["offset_dims"]])
     batch = tuple(None if a == attrs["index_vector_dim"] else next(outer) for a in range(_indices(op).rank))
@@ -278,7 +282,7 @@ def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
 
 
 def _placed(op: Op, facts: ShapeFacts) -> Relation:
-    """Axes stay in place where no index points. The operand of a scatter is its result, which is written in place."""
+    """Relate axes that no index points into. The operand of a scatter becomes its result, which is written in place."""
     attrs, other, count = op.attrs, moved(op), op.attrs.get("count", 0)
 
     def link(values: tuple[Value, ...], axes: tuple[int | None, ...], data: Sequence[int]) -> Link:
@@ -315,7 +319,7 @@ def _concatenated(op: Op) -> list[Part]:
 
 
 def _padded(op: Op) -> list[Part]:
-    """The operand alone: all else is the padding."""
+    """Relate the operand alone: all other elements are padding."""
     return [Part(op.operands[0], op.attrs["low"], tuple(n + 1 for n in op.attrs["interior"]))]
 
 
@@ -325,7 +329,8 @@ def _updated(op: Op) -> list[Part]:
 
 
 def assembly(parts: Callable[[Op], list[Part]], attributes: Mapping[str, Attribute], starts: bool = False) -> AxisRule:
-    """The rule of an op whose result is made of parts: axes of theirs as long as the result's stay in place."""
+    """Make the rule of an op that assembles its result: an axis of a part stays in place if it is as long as the
+    result's."""
 
     def relation(op: Op, facts: ShapeFacts) -> Relation:
         def axis(a: int, n: Dim, start: Dim | Value, step: Dim) -> Axis:

@@ -1,4 +1,4 @@
-"""Making ops: their results' types are inferred by the op table."""
+"""The builder of graphs. The op table infers the types of results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GraphBuilder:
         return self.multi(name, operands, loc, **attrs)[0]
 
     def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> tuple[Value, ...]:
-        """Append an op and return all its results. Sizes that inference has worked out are spelled as others are."""
+        """Append an op and return all its results. Inferred sizes get the form that equal sizes already have."""
         op = Op(name, tuple(operands), attrs, loc)
         types = [(np.dtype(dtype), canonical_shape(self.facts, shape)) for dtype, shape in infer(op, self.facts)]
         for dtype, shape in types:
@@ -35,7 +35,7 @@ class GraphBuilder:
 
 
 def _check_bytes(dtype: np.dtype, shape: Shape) -> None:
-    """Raises ShapeError for more bytes than 64 bits count, where all symbols are 1."""
+    """Raise ShapeError if a value has more bytes than 64 bits count, with all symbols at 1."""
     count = dtype.itemsize
     for d in shape:
         count *= abs(d.terms[0][1]) if len(d.terms) == 1 else sum(abs(coefficient) for _, coefficient in d.terms)
@@ -44,10 +44,10 @@ def _check_bytes(dtype: np.dtype, shape: Shape) -> None:
 
 
 def replaced(graph: Graph, replacement: Callable[[GraphBuilder, Op, Op], Sequence[Value] | None]) -> Graph:
-    """The graph with other values in place of the results of ops; the same object when no op is replaced.
+    """Return the graph with other values in place of the results of ops; the same object if no op is replaced.
 
-    replacement: takes a builder, an op that reads what was replaced before, and the op of the graph that it is; gives
-    a value for each result, or None where the op stays.
+    replacement: called with a builder, the op on replaced operands, and the original op of the graph. It returns a
+    value for each result, or None to keep the op.
     """
     builder, found = GraphBuilder(graph.facts), False
     values: dict[Value, Value] = {}

@@ -13,20 +13,20 @@ _TYPICAL = 256
 
 
 def is_expensive(op: Op) -> bool:
-    """Whether it costs about ten additions or more: worth keeping rather than computing twice."""
+    """Whether an element costs about ten additions or more, so that it should be kept rather than computed twice."""
     return OPS[op.name].expensive
 
 
 def is_slow(op: Op) -> bool:
-    """Whether it is not to be computed for every row where it is the same in all: it is expensive, or many roots.
+    """Whether it should be hoisted out of the loop over rows if it is the same in all: it is expensive, or many roots.
 
-    A single root leaves the loop over the rows.
+    A root of one element is hoisted anyway.
     """
     return is_expensive(op) or (op.name in ("sqrt", "rsqrt") and any(n is not ONE for n in op.result.shape))
 
 
 def operations(op: Op) -> Dim:
-    """How many it does on numbers: for each element one, for each product of a dot and for its sum one."""
+    """Count an op's operations: one for each element, and for a dot one for each multiplication and addition."""
     if op.name == "dot_general":
         return 2 * dim_product((*op.result.shape, *(op.operands[0].shape[a] for a in op.attrs["lhs_contract"])))
     elements = {"elementwise": op.results, "reduce": op.operands}.get(kind(op))
@@ -34,7 +34,7 @@ def operations(op: Op) -> Dim:
 
 
 def free_ops(ops: Iterable[Op]) -> set[Op]:
-    """Ops that are computed where they are used, every time: they read no memory and cost little. ops: in order."""
+    """Return the ops that are recomputed at each use, because they read no memory and cost little. ops: in order."""
     free: set[Op] = set()
     for op in ops:
         source = kind(op) == "source" and not is_array(op)
@@ -45,6 +45,6 @@ def free_ops(ops: Iterable[Op]) -> set[Op]:
 
 
 def typical_bytes(value: Value) -> float:
-    """The bytes of a value at sizes as they often are, for comparing it with others."""
+    """Return the bytes of a value at typical sizes, for comparisons with others."""
     size = dim_product(value.shape)
     return value.dtype.itemsize * max(size.evaluate(dict.fromkeys(size.symbols, _TYPICAL)), 0)

@@ -1,4 +1,4 @@
-"""Values with Python's operators, so that formulas read as formulas: the one language in which formulas are written."""
+"""Values with Python's operators, the one language in which formulas are written."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Maker(Protocol):
         """Append an op with one result."""
 
     def constant(self, value: np.ndarray) -> Value:
-        """A constant."""
+        """Make a constant."""
 
     def alike(self, values: Sequence[Value]) -> Sequence[Value]:
         """Bring operands of an elementwise op to one shape."""
 
 
 class Array:
-    """A value with the maker of ops of it.
+    """A value with the maker of its graph.
 
     Operands are brought to one shape. Numbers, sizes and arrays without axes among them take the type of the first one.
     """
@@ -67,15 +67,15 @@ class Array:
         return type(self)(self.r, value)
 
     def emit(self: A, name: str, *others: Array, **attrs: object) -> A:
-        """An op on values as they are."""
+        """Emit an op on operands as they are."""
         return self.of(self.r.emit(name, (self.value, *(x.value for x in others)), **attrs))
 
     def like(self: A, x: Term) -> A:
-        """A number, or a size, as a scalar of the same type."""
+        """Make a scalar of the same type from a number or a size."""
         return x if isinstance(x, Array) else self.of(scalar(self.r, x, self.dtype))  # type: ignore[return-value]
 
     def op(self: A, name: str, *others: Term, **attrs: object) -> A:
-        """An elementwise op on operands of one shape."""
+        """Emit an elementwise op on operands of one shape."""
         r = self.r
         if not others:
             return self.of(r.emit(name, (self.value,), **attrs))
@@ -169,7 +169,7 @@ class Array:
         return self.op("real").emit("complex", -self.op("imag")) if self.dtype.kind == "c" else self
 
     def cast(self: A, dtype: DTypeLike) -> A:
-        """The numbers in another type. Complex ones lose their imaginary parts; as truth values they are not 0."""
+        """Convert to another type. Complex numbers lose their imaginary parts; truth values are true if not 0."""
         dtype = np.dtype(dtype)
         if self.dtype.kind == "c" and dtype.kind != "c":
             return self.op("compare", 0, direction="NE") if dtype == BOOL else self.real().cast(dtype)
@@ -181,7 +181,7 @@ Term = Array | Dim | complex | np.generic | np.ndarray
 
 
 def scalar(r: Maker, x: Dim | complex | np.generic | np.ndarray, dtype: np.dtype) -> Value:
-    """A number, or a size, as a value without axes."""
+    """Make a value without axes from a number or a size."""
     if isinstance(x, Dim):
         if not x.is_const:
             size = r.emit("dim", expr=x, dtype=I64)
@@ -192,7 +192,7 @@ def scalar(r: Maker, x: Dim | complex | np.generic | np.ndarray, dtype: np.dtype
 
 
 def where(condition: A, yes: Term, no: Term) -> A:
-    """Elements of one where a condition holds, and of another elsewhere; one of both at least is an `Array`."""
+    """Select elements of one value where a condition holds, else of another; at least one of both is an `Array`."""
     some = yes if isinstance(yes, Array) else no
     assert isinstance(some, Array)
     values = [condition.value, _beside(some, yes), _beside(some, no)]
@@ -200,14 +200,14 @@ def where(condition: A, yes: Term, no: Term) -> A:
 
 
 def _beside(array: Array, x: Term) -> Value:
-    """An operand next to an array, whose type it takes where it is a number, a size or without axes."""
+    """Convert an operand next to an array: a number, a size or a value without axes takes the array's type."""
     if isinstance(x, Array):
         return x.value if x.shape or x.dtype == array.dtype else x.cast(array.dtype).value
     return scalar(array.r, x, array.dtype)
 
 
 class PlainMaker:
-    """A maker over a builder. Of operands only scalars are spread."""
+    """A maker over a builder. It broadcasts only scalars."""
 
     def __init__(self, builder: GraphBuilder, loc: str = ""):
         self.builder, self.loc = builder, loc
@@ -224,7 +224,7 @@ class PlainMaker:
 
 
 def formula_region(facts: ShapeFacts, types: Sequence[np.dtype], formula: Callable[..., Sequence[Array]]) -> Region:
-    """A region over scalars of these types, from a formula that gives its outputs."""
+    """Make a region over scalars of these types, from a formula that gives its outputs."""
 
     def build(b: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
         r = PlainMaker(b)

@@ -1,4 +1,4 @@
-"""The functions that inference rules share. A rule maps an op and the shape facts to the op's result types.
+"""The shared functions of inference rules. A rule maps an op and the shape facts to the op's result types.
 
 A rule asks ShapeFacts whether sizes can agree. NO is a ShapeError that names both sides; UNKNOWN is accepted, because
 the importer turns what it cannot prove into guards. Ranks, attributes and dtypes that do not fit are CompileErrors; of
@@ -27,13 +27,13 @@ Rule = Callable[[Op, ShapeFacts], Types]
 
 
 def describe(op: Op) -> str:
-    """The op with its operand types and the user's source line, for messages."""
+    """Return the op with its operand types and the user's source line, for messages."""
     where = f" at {op.loc}" if op.loc else ""
     return f"{op.name}({', '.join(map(repr, op.operands))}){where}"
 
 
 def broken(op: Op, text: str) -> NoReturn:
-    """An op that no frontend may build."""
+    """Make the error of an op that no frontend may build."""
     raise CompileError(f"{describe(op)}: {text}")
 
 
@@ -65,7 +65,7 @@ def need_integer(op: Op, value: Value, what: str) -> None:
 
 
 def agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
-    """The common size of `a` and `b`: the constant one where there is one."""
+    """Return the common size of `a` and `b`: the constant one, if one is constant."""
     if a is b:
         return a
     if facts.equal(a, b) is Truth.NO:
@@ -74,7 +74,7 @@ def agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
 
 
 def agree_shapes(op: Op, facts: ShapeFacts, values: Sequence[Value]) -> Shape:
-    """The common shape of values that must have equal shapes."""
+    """Return the common shape of values that must have equal shapes."""
     shape = values[0].shape
     for number, value in enumerate(values[1:], 1):
         if value.shape == shape:

@@ -1,4 +1,4 @@
-"""Orders of elements, spelled in elementwise ops."""
+"""Orders of elements, written in elementwise ops."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _NO_SIGNS = ("fnuz", "fnu")
 
 
 def total_order(b: GraphBuilder, x: Value, loc: str = "") -> Value:
-    """Signed integers that are ordered as IEEE's totalOrder orders floats; anything else is its own order.
+    """Map floats to signed integers in the order of IEEE's totalOrder; other values stay.
 
-    They are the bits, all but the sign flipped where it is set: magnitudes grow downwards there.
+    The integers are the bits; for negative floats all bits except the sign are flipped, because their magnitudes grow
+    downwards.
     """
     if dtype_class(x.dtype) != "float":
         return x

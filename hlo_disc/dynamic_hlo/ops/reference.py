@@ -20,7 +20,7 @@ from hlo_disc.frozen import frozen
 
 
 def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs for `arrays`. Raises ArgumentError (count, dtype, rank) and ShapeError (a broken guard)."""
+    """Compute the outputs for `arrays`. Raises ArgumentError (count, dtype, rank) and ShapeError (a broken guard)."""
     arrays = [np.asarray(array) for array in arrays]
     sizes = bind(graph, arrays)
     guards = [g for g in graph.guards if _is_deferred(g, graph)]
@@ -41,7 +41,7 @@ def _symbols(guard: Guard) -> frozenset[str]:
 
 
 def _is_deferred(guard: Guard, graph: Graph) -> bool:
-    """Whether a guard waits for computed sizes."""
+    """Whether a guard depends on sizes that are computed later."""
     return not _symbols(guard).isdisjoint(graph.definitions)
 
 
@@ -69,7 +69,7 @@ def _run(
 
 
 def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
-    """The value of every symbol for a call with `arrays`, after checking arguments and guards."""
+    """Return the value of every symbol for a call with `arrays`, after checking arguments and guards."""
     if len(arrays) != len(graph.inputs):
         raise ArgumentError(f"{graph.name} takes {len(graph.inputs)} arguments, not {len(arrays)}")
     raw: dict[str, int] = {}
@@ -99,13 +99,14 @@ def check(guard: Guard, sizes: Mapping[str, int]) -> None:
 
 
 def apply(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> np.ndarray:
-    """The result of an op that has one; see `apply_all`."""
+    """Compute the result of an op with one result; see `apply_all`."""
     (result,) = apply_all(op, arrays, sizes)
     return result
 
 
 def apply_all(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> list[np.ndarray]:
-    """The results of one op on arrays, `sizes` being the values of the symbols in its attributes and result types.
+    """Compute the results of one op on arrays. `sizes` has the values of the symbols in its attributes and result
+    types.
 
     Raises ShapeError when sizes that only the call knows do not agree.
     """

@@ -13,7 +13,7 @@ from hlo_disc.frozen import frozen
 class OpDef:
     """One op.
 
-    kind: what stages ask for to treat ops alike. "control" is a loop or a choice, "host" is for host code alone.
+    kind: the class by which stages treat ops alike. "control" is a loop or a choice, "host" is for host code only.
     operands: their number, None for any.
     infer: result types of an op under given facts; see inference.py for what it raises.
     reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function

@@ -112,7 +112,7 @@ assert reductions.UFUNCS.keys() == REDUCERS.keys(), reductions.UFUNCS.keys() ^ R
 
 
 def definition(op: Op) -> OpDef:
-    """The op's row. Raises CompileError when there is none, or when operands or attributes are not what it says."""
+    """Return the op's row. Raises CompileError if there is none, or if the operands or attributes do not fit it."""
     row = OPS.get(op.name)
     if row is None:
         raise CompileError(f"{describe(op)}: there is no such op")
@@ -128,31 +128,32 @@ def definition(op: Op) -> OpDef:
 
 
 def infer(op: Op, facts: ShapeFacts) -> Types:
-    """The op's result types. Raises ShapeError when sizes can never agree, CompileError when the op is malformed."""
+    """Infer the op's result types. Raises ShapeError if sizes can never agree, CompileError if the op is malformed."""
     return definition(op).infer(op, facts)
 
 
 def kind(op: Op) -> str:
-    """The kind in the op's row; "alias" of a bitcast that only says that memory has another type."""
+    """Return the kind in the op's row; "alias" for a bitcast that only gives memory another type."""
     if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
         return "alias"
     return OPS[op.name].kind
 
 
 def axis_rule(op: Op) -> AxisRule | None:
-    """The rule in the op's row, or that of all elementwise ops; None where nothing is known of its axes."""
+    """Return the rule in the op's row, or that of all elementwise ops; None if nothing is known of its axes."""
     row = OPS[op.name]
     return ELEMENTWISE if row.kind == "elementwise" and kind(op) != "alias" else row.axes
 
 
 def links(op: Op, facts: ShapeFacts) -> tuple[Link, ...]:
-    """How the op's axes follow each other; none for an op of whose axes nothing is known."""
+    """Return the relations of the op's axes; none if nothing is known of them."""
     rule = axis_rule(op)
     relation = rule.relation(op, facts) if rule else None
     return relation.links if relation else ()
 
 
 def parts_of(op: Op) -> list[Part]:
-    """Return what an op assembles its result from, in the order in which it is written; nothing for other ops."""
+    """Return the blocks from which an op assembles its result, in the order in which they are written; none for other
+    ops."""
     rule = OPS[op.name].axes
     return rule.parts(op) if rule and rule.parts else []

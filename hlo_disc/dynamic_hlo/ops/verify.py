@@ -1,4 +1,4 @@
-"""Checks what every pass relies on, between stages: SSA order, types that the op table infers, symbols that are bound.
+"""Checks the invariants of graphs between stages: SSA order, the types that the op table infers, bound symbols.
 
 A graph that fails is a bug in the stage before, so every failure is a CompileError that names the op.
 """
@@ -41,7 +41,7 @@ def verify(graph: Graph) -> None:
 
 
 def _verify_order(graph: Graph, scope: Graph | Region) -> set[Value]:
-    """The values of a scope, whose ops read nothing but what is defined in it before, and have the types inferred."""
+    """Check the values of a scope: its ops read only values that it defines earlier, and have the inferred types."""
     defined: set[Value] = set(scope.inputs)
     for op in scope.ops:
         for number, value in enumerate(op.operands):
@@ -107,7 +107,7 @@ def _verify_types(graph: Graph, op: Op) -> None:
 
 
 def _agree(graph: Graph, inferred: Types, stored: Types) -> bool:
-    """Whether types that are spelled differently are equal: an op may be older than what is known of its sizes."""
+    """Whether two types are equal though written differently: an op may be older than a fact about its sizes."""
     return len(inferred) == len(stored) and all(
         x == y and same_shape(graph.facts, a, b) for (x, a), (y, b) in zip(inferred, stored, strict=True)
     )

@@ -39,6 +39,6 @@ def convolution(printer: _Printer, op: Op) -> str:
 
 
 def _axes(spec: tuple[int, ...], letters: str) -> str:
-    """(0, 3, 1, 2) with "bf" is [b, 0, 1, f]."""
+    """Write axes: (0, 3, 1, 2) with "bf" is [b, 0, 1, f]."""
     names = [*letters, *map(str, range(len(spec) - 2))]
     return f"[{', '.join(name for _, name in sorted(zip(spec, names, strict=True)))}]"

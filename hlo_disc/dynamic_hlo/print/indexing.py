@@ -1,4 +1,4 @@
-"""`scatter` and `sort` as StableHLO: values from outside are named in their regions as they are outside."""
+"""`scatter` and `sort` as StableHLO. Values from outside have the same names inside their regions."""
 
 from __future__ import annotations
 

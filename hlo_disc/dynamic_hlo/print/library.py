@@ -1,4 +1,4 @@
-"""Prints library ops as StableHLO. Custom calls keep what StableHLO cannot say in attributes `hlo_disc.*`."""
+"""Prints library ops as StableHLO. Attributes `hlo_disc.*` hold what StableHLO's custom calls cannot express."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
-    """Operands and results lie as DHLO has them, row-major; the axes' order for the handler is an attribute."""
+    """Print a custom call. Operands and results are row-major, as in DHLO; an attribute has the handler's order."""
     attrs = op.attrs
     names = [printer.names[x] for x in op.operands]
     types = [value_type(x) for x in op.operands]
@@ -61,7 +61,7 @@ def _dictionary(config: tuple[Any, ...]) -> str:
 
 
 def _value(kind: str, dtype: str, content: Any) -> str:
-    """An attribute whose elements are written as the bytes that they are; of a Python function the name."""
+    """Write an attribute's elements as bytes; of a Python function the name."""
     if kind == "callable":
         return string(content.name)
     if kind == "string":

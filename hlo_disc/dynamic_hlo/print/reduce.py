@@ -31,7 +31,7 @@ def _reduce_with(printer: _Printer, op: Op) -> Sequence[str]:
 
 
 def _cumulative(printer: _Printer, op: Op) -> Sequence[str]:
-    """The window that starts where the axis starts, or ends where it ends."""
+    """Return the window of a running combination, which starts where the axis starts, or ends where it ends."""
     rank, dim = op.results[0].rank, op.attrs["dim"]
     n = op.results[0].shape[dim]
     low, _ = printer.graph.facts.bounds(n)
@@ -80,9 +80,9 @@ def _window(printer: _Printer, op: Op, window: Shape, low: Shape, high: Shape, *
 
 
 def _outside(printer: _Printer, region: Region, captured: Sequence[Value]) -> dict[Value, str]:
-    """Return the values that a region reads from outside, sizes too: its own values, with their names outside.
+    """Return the values that a region reads from outside, also through sizes, with their names there.
 
-    A function captures nothing: they become further operands, which every combination hands on.
+    A function captures nothing, so these values become further operands, which every combination passes on.
     """
     inner = region.inputs[len(region.inputs) - len(captured) :]
     found = dict(zip(inner, (printer.names[v] for v in captured), strict=True))
@@ -102,7 +102,7 @@ def _spread(printer: _Printer, value: Value, name: str, shape: Shape) -> str:
 
 
 def _function(printer: _Printer, region: Region, more: Sequence[Value]) -> str:
-    """A function of the module that combines as the region does, and hands on what `more` stands for."""
+    """Add a function to the module that combines as the region does, and passes on the values `more`."""
     n, name = len(region.outputs), f"combine{len(printer.helpers)}"
     sides = [[*region.inputs[:n], *more], [*region.inputs[n : 2 * n], *more]]
     arguments = [[f"%{side}{i}" for i in range(n + len(more))] for side in "ab"]

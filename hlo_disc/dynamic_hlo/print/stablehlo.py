@@ -131,7 +131,7 @@ class _Printer:
         return tuple(f"{name}#{i}" for i in range(count))
 
     def op(self, op: Op, text: str, extra: Sequence[str] = ()) -> str:
-        """Append `text` with the functional type of `op`, `extra` being the types of operands that DHLO has not."""
+        """Append `text` with the functional type of `op`. extra: the types of operands that DHLO does not have."""
         operands = ", ".join([*map(value_type, op.operands), *extra])
         return self.emit(f"{text} : ({operands}) -> {value_type(op.result)}", op.loc)
 
@@ -155,7 +155,7 @@ class _Printer:
     # ------------------------------------------------------------------------------------------- sizes and guards
 
     def size(self, dim: Dim) -> str:
-        """A Dim as an i64 scalar. Each expression, and each part of one, is computed once."""
+        """Emit a Dim as an i64 scalar. Each expression, and each part of one, is computed once."""
 
         def const(value: int) -> Dim:
             return self._constant_size(Dim.const(value))
@@ -228,7 +228,7 @@ class _Printer:
         return apply
 
     def shape(self, shape: Shape) -> tuple[str, str]:
-        """A shape as an i64 vector: its name and its type."""
+        """Emit a shape as an i64 vector. Returns its name and its type."""
         kind = f"tensor<{len(shape)}xi64>"
         if shape not in self.shapes:
             self.shapes[shape] = self._shape(shape, kind)
@@ -242,7 +242,7 @@ class _Printer:
         return self.vector([self.shape((size,))[0] for size in shape])
 
     def vector(self, names: Sequence[str]) -> str:
-        """Vectors of one element joined to one of all."""
+        """Join vectors of one element to one vector."""
         if len(names) == 1:
             return names[0]
         types = ", ".join(["tensor<1xi64>"] * len(names))
@@ -337,7 +337,7 @@ def _broadcast(printer: _Printer, op: Op) -> str:
 
 
 def _shaped(printer: _Printer, op: Op, name: str = "reshape", rest: str = "") -> str:
-    """An op whose result has a shape that may be an operand."""
+    """Print an op whose result's shape may be an operand."""
     (x,) = op.operands
     if _static(x.shape, op.result.shape):
         return printer.op(op, f"stablehlo.{name} {printer.names[x]}{rest}")

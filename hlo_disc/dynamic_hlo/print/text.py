@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 
 
 def tensor_type(dtype: np.dtype, shape: Shape) -> str:
-    """`tensor<?x768xf32>`: `?` for each size that is not constant."""
+    """Write a type: `tensor<?x768xf32>`, with `?` for each size that is not constant."""
     sizes = "".join(f"{size}x" if size.is_const else "?x" for size in shape)
     return f"tensor<{sizes}{element_type(dtype)}>"
 
@@ -38,7 +38,7 @@ def _element(x: np.ndarray | np.generic) -> str:
 
 
 def dense(array: np.ndarray) -> str:
-    """An array as an MLIR elements attribute; long ones as a blob of bytes."""
+    """Write an array as an MLIR elements attribute; a long one as a blob of bytes."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if not flat.size:
         return "dense<>"
@@ -54,7 +54,7 @@ def _nested(array: np.ndarray) -> str:
 
 
 def dense_array(numbers: Iterable[object], element: str = "i64") -> str:
-    """`array<i64: 1, 2>`."""
+    """Write `array<i64: 1, 2>`."""
     text = ", ".join(map(str, numbers))
     return f"array<{element}{f': {text}' if text else ''}>"
 
@@ -64,7 +64,7 @@ def listed(items: Iterable[object]) -> str:
 
 
 def string(text: str) -> str:
-    """An MLIR string literal: what cannot stand for itself is a backslash and two hex digits."""
+    """Write an MLIR string literal, with a backslash and two hex digits for characters that need escaping."""
     return '"' + re.sub(r'[\x00-\x1f\x7f"\\]', lambda c: f"\\{ord(c[0]):02X}", text) + '"'
 
 

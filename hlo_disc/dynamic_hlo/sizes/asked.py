@@ -1,4 +1,4 @@
-"""Facts that note what they are asked, so that it is known which of them something was made of."""
+"""Facts that record the questions they are asked, so that one knows which answers a result depends on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Answers = dict[Question, object]
 
 
 class _Noted(threading.local):
-    """The questions that the thread notes now."""
+    """The questions that this thread records now."""
 
     def __init__(self) -> None:
         self.answers: Answers = {}
 
 
 class AskedFacts(ShapeFacts):
-    """The facts of a graph, for those who only ask. Facts cannot be added. Each thread notes what it asks itself."""
+    """The facts of a graph, for code that only asks. Facts cannot be added. Each thread records its own questions."""
 
     def __init__(self, facts: ShapeFacts) -> None:
         self._facts = facts
@@ -35,7 +35,7 @@ class AskedFacts(ShapeFacts):
 
     @contextmanager
     def noting(self) -> Iterator[Answers]:
-        """Note what is asked inside, and not what is asked in a context of this kind inside it."""
+        """Record the questions asked inside, except those inside a nested context of this kind."""
         outer = self._noted.answers
         inner = self._noted.answers = {}
         try:
@@ -44,7 +44,7 @@ class AskedFacts(ShapeFacts):
             self._noted.answers = outer
 
     def note(self, answers: Answers) -> None:
-        """Note what was asked elsewhere."""
+        """Record questions that were asked elsewhere."""
         self._answers.update(answers)
 
     def equal(self, a: int | Dim, b: int | Dim) -> Truth:

@@ -76,7 +76,7 @@ class Dim:
 
     @staticmethod
     def of(value: SupportsIndex | str | Dim) -> Dim:
-        """`value` as a Dim; a string is parsed."""
+        """Return `value` as a Dim; a string is parsed."""
         if isinstance(value, Dim):
             return value
         if isinstance(value, str):
@@ -94,7 +94,7 @@ class Dim:
 
     @staticmethod
     def symbol(name: str) -> Dim:
-        """The symbol `name`: letters, digits and `_ .`, a letter or `_` first; the compiler's own begin with `%`."""
+        """Return the symbol `name`: letters, digits and `_ .`, a letter or `_` first; internal ones begin with `%`."""
         atom = _atoms.get(("symbol", name))
         if atom is None:
             if not parser.NAME.fullmatch(name):
@@ -104,7 +104,7 @@ class Dim:
 
     @staticmethod
     def parse(text: str) -> Dim:
-        """Reads what `str` writes, what JAX writes and Python's operators: `2*b*s + 1`, `mod(s, 8)`, `s % 8`, `s // 2`.
+        """Parse the forms of `str`, of JAX, and Python's operators: `2*b*s + 1`, `mod(s, 8)`, `s % 8`, `s // 2`.
 
         The grammar is in parser.py. Raises ParseError.
         """
@@ -134,7 +134,7 @@ class Dim:
         return self.terms[-1][1] if self.terms and not self.terms[-1][0] else 0
 
     def substitute(self, values: Mapping[str, int | str | Dim]) -> Dim:
-        """This with symbols replaced, all at once."""
+        """Replace symbols, all at once."""
         if self.symbols.isdisjoint(values):
             return self
         dims = {name: Dim.of(value) for name, value in values.items()}
@@ -293,7 +293,7 @@ class Dim:
 
 
 def dim_product(dims: Iterable[int | Dim]) -> Dim:
-    """The product, 1 for no dims: the number of elements of a shape."""
+    """Return the product, 1 for no dims: the number of elements of a shape."""
     product, factor = ONE, 1
     for d in dims:
         if isinstance(d, Dim) and not d.is_const:
@@ -304,7 +304,7 @@ def dim_product(dims: Iterable[int | Dim]) -> Dim:
 
 
 def make(kind: str, *args: Dim) -> Dim:
-    """The Dim for an atom's kind over new arguments, simplified."""
+    """Make the Dim of an atom's kind over new arguments, simplified."""
     if kind == "floordiv":
         return _floordiv(*args)
     if kind == "mod":
@@ -313,7 +313,7 @@ def make(kind: str, *args: Dim) -> Dim:
 
 
 def polynomial(terms: Mapping[Monomial, int]) -> Dim:
-    """The Dim with these coefficients; zeros are dropped."""
+    """Make the Dim with these coefficients; zeros are dropped."""
     kept = [term for term in terms.items() if term[1]]
     if len(kept) > 1:
         kept.sort(key=lambda term: _order(term[0]))
@@ -321,14 +321,14 @@ def polynomial(terms: Mapping[Monomial, int]) -> Dim:
 
 
 def multiply(left: Monomial, right: Monomial) -> Monomial:
-    """The product of two monomials."""
+    """Multiply two monomials."""
     if not left:
         return right
     return tuple(sorted(left + right, key=_atom_text)) if right else left
 
 
 def quotient(monomial: Monomial, part: Monomial) -> Monomial | None:
-    """`monomial / part`, or None when `part` does not divide it."""
+    """Return `monomial / part`, or None if `part` does not divide it."""
     rest = list(monomial)
     for atom in part:
         if atom not in rest:
@@ -491,7 +491,7 @@ def _print(d: Dim) -> str:
 
 
 def parse_relation(text: str) -> tuple[Dim, str, Dim]:
-    """ "s <= 512" as its left side, relation and right side. Raises ParseError."""
+    """Split "s <= 512" into its left side, relation and right side. Raises ParseError."""
     return parser.parse_relation(text, _ALGEBRA)
 
 

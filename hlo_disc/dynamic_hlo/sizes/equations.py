@@ -26,7 +26,7 @@ class Equations:
         self._memo: dict[Atom, Dim] = {}
 
     def add(self, zero: Dim) -> None:
-        """Make `zero == 0` known."""
+        """Add the fact `zero == 0`."""
         queue = [zero]
         for _ in range(_ROUNDS):
             if not queue:
@@ -40,7 +40,7 @@ class Equations:
             queue += self._orient(polynomial({m: c // divisor for m, c in equation.terms}))
 
     def rewrite(self, d: Dim) -> Dim:
-        """The normal form of `d`."""
+        """Return the normal form of `d`."""
         for _ in range(_ROUNDS):
             before = d
             d = self._reduce(self._substitute(d))
@@ -49,7 +49,7 @@ class Equations:
         return d
 
     def _orient(self, equation: Dim) -> list[Dim]:
-        """Add the rule for a reduced equation; gives back the equations that it makes reducible, to be added again."""
+        """Add the rule for a reduced equation. Returns the equations that it makes reducible, to be added again."""
         solved = _solve(equation)
         if solved is not None:
             name, value = solved
@@ -97,7 +97,7 @@ def _weight(monomial: Monomial) -> tuple[int, list[str]]:
 
 
 def _solve(equation: Dim) -> tuple[str, Dim] | None:
-    """The equation solved for one of its symbols: the one that leaves a sum without minus, else the last by name."""
+    """Solve the equation for one of its symbols: the one that leaves a sum without minus, else the last by name."""
     best = None
     for monomial, c in equation.terms:
         if len(monomial) != 1 or monomial[0].kind != "symbol" or abs(c) != 1:
@@ -113,7 +113,7 @@ def _solve(equation: Dim) -> tuple[str, Dim] | None:
 
 
 def expand_divisions(d: Dim) -> Dim:
-    """`mod(x, k)` written as `x - k*floordiv(x, k)`, and a half rounded up by one rounded down, so that sums cancel."""
+    """Write `mod(x, k)` as `x - k*floordiv(x, k)`, and a half rounded up by one rounded down, so that sums cancel."""
 
     def expand(atom: Atom) -> Dim:
         if atom.kind == "mod":

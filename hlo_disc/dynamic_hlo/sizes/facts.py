@@ -28,7 +28,7 @@ _DEFAULT_SIZE = 64  # the guess for a symbol that nobody said anything about
 
 
 class Truth(Enum):
-    """The answer to a question about symbolic sizes. Has no truth value: compare with `is Truth.YES`."""
+    """The answer to a question about symbolic sizes. It has no truth value: compare with `is Truth.YES`."""
 
     YES = "yes"
     NO = "no"
@@ -41,7 +41,7 @@ class Truth(Enum):
 class ShapeFacts:
     """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known.
 
-    at_points: whether what is left is decided at finitely many sizes, where it is of one symbol.
+    at_points: whether questions about one symbol that no rule decides are decided at finitely many sizes.
     """
 
     _ranges: Ranges
@@ -57,7 +57,7 @@ class ShapeFacts:
         self._derive()
 
     def copy(self) -> ShapeFacts:
-        """An independent copy."""
+        """Return an independent copy."""
         other = copy(self)  # what is derived is replaced by a change, never modified, so the copies may share it
         other._equalities = list(self._equalities)
         other._inequalities = list(self._inequalities)
@@ -66,7 +66,7 @@ class ShapeFacts:
         return other
 
     def stated(self) -> list[str]:
-        """All facts as text."""
+        """List all facts as text."""
         zero, least, other, multiples = self._equalities, self._inequalities, self._differences, self._multiples
         found = [f"{d} {what}" for what, ds in (("== 0", zero), (">= 0", least), ("!= 0", other)) for d in ds]
         return [*found, *(f"{d} % {k} == 0" for d, k in multiples), f"at points: {self._at_points}"]
@@ -137,7 +137,7 @@ class ShapeFacts:
         return found
 
     def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
-        """Have two shapes equally many elements?"""
+        """Do two shapes have equally many elements?"""
         sizes, others = [d for d in a if d is not ONE], [d for d in b if d is not ONE]
         if sizes == others:
             return Truth.YES
@@ -198,7 +198,7 @@ class ShapeFacts:
         return None if low == -math.inf else int(low), None if high == math.inf else int(high)
 
     def canonical(self, d: int | Dim) -> Dim:
-        """One representative for Dims that are known to be equal; simplified by all the facts."""
+        """Return one representative for Dims that are known to be equal, simplified by all facts."""
         if not isinstance(d, Dim):
             d = Dim.of(d)
         if d.is_const:
@@ -216,7 +216,7 @@ class ShapeFacts:
         return found
 
     def likely(self, d: int | Dim) -> int:
-        """`d` at likely sizes: by the equalities, else a guess within the symbol's bounds."""
+        """Return `d` at likely sizes: by the equalities, else by a guess within each symbol's bounds."""
         d = Dim.of(d)
         found = self._likely.get(d)
         if found is None:
@@ -278,7 +278,7 @@ class ShapeFacts:
         self._ranges = Ranges(self._equations.rewrite(d) for d in [*self._implied, *sizes, *meanings])
 
     def _pin(self) -> bool:
-        """An interval of one value is an equality. Whether there was one."""
+        """Turn an interval of one value into an equality. Returns whether there was one."""
         pinned = False
         for monomial in self._ranges.limits:
             atom = polynomial({monomial: 1})
@@ -289,7 +289,7 @@ class ShapeFacts:
         return pinned
 
     def _choose(self) -> bool:
-        """`max(a, b) == c` with `a != c` says that `b == c`. Whether anything is said so."""
+        """Derive `b == c` from `max(a, b) == c` and `a != c`. Returns whether anything was derived."""
         known = list(self._zeros)
         for zero in known:
             for monomial, c in zero.terms:
@@ -303,7 +303,7 @@ class ShapeFacts:
         return len(self._zeros) > len(known)
 
     def _move_bounds(self) -> bool:
-        """`d != 0` with `d >= 0` says that `d >= 1`. Whether anything is said so."""
+        """Derive `d >= 1` from `d != 0` and `d >= 0`. Returns whether anything was derived."""
         self._nonzero = frozenset(map(self._equations.rewrite, self._differences))
         new = [side - 1 for d in self._nonzero for side in (d, -d) if self._ranges.interval(side)[0] == 0]
         self._implied += new
@@ -317,7 +317,7 @@ class ShapeFacts:
             self._divisors[monomial] = math.lcm(n, self._divisors.get(monomial, 1))
 
     def _add_zero_mod(self, zero: Dim) -> None:
-        """`mod(x, k) == 0` says that x is a multiple of k."""
+        """Derive that x is a multiple of k from `mod(x, k) == 0`."""
         monomial, _ = zero.terms[0]
         if len(zero.terms) == 1 and len(monomial) == 1 and monomial[0].kind == "mod":
             x, k = monomial[0].args
@@ -352,7 +352,7 @@ class ShapeFacts:
         return whole + make("floordiv", rest, b)
 
     def _extremal(self, args: list[Dim], smallest: bool) -> list[Dim]:
-        """The arguments without those that another is known to undercut (to exceed)."""
+        """Drop the arguments that another argument is known to undercut (for a max: to exceed)."""
         kept: list[Dim] = []
         for i, d in enumerate(args):
             others = kept + args[i + 1 :]
@@ -361,7 +361,7 @@ class ShapeFacts:
         return kept
 
     def _divide(self, a: Dim, b: Dim) -> tuple[Dim, Dim]:
-        """`a == whole * b + rest` with `whole` integer, for `b >= 1`."""
+        """Split `a == whole * b + rest` with an integer `whole`, for `b >= 1`."""
         if b.is_const:
             k = b.value
             parts = {m: c for m, c in a.terms if m and self._term_divisor(m, c) % k == 0}
@@ -381,7 +381,7 @@ class ShapeFacts:
         return (whole, rest) if len(rest.terms) < len(a.terms) else (ZERO, a)
 
     def _cancel_divisions(self, d: Dim) -> Dim:
-        """`k * floordiv(x, k) -> x` where x is a multiple of k."""
+        """Replace `k * floordiv(x, k)` by x if x is a multiple of k."""
         for monomial, c in d.terms:
             for atom in monomial:
                 if atom.kind != "floordiv" or not atom.args[1].is_const:
@@ -395,7 +395,7 @@ class ShapeFacts:
     # Divisibility
 
     def _divisor(self, d: Dim) -> int:
-        """A number that always divides `d`; 0 for the constant 0, which everything divides."""
+        """Return a number that always divides `d`; 0 for the constant 0, which everything divides."""
         divisor = math.gcd(*(self._term_divisor(m, c) for m, c in d.terms))
         for known, k in self._known_multiples:
             if known is d:
@@ -423,7 +423,7 @@ class ShapeFacts:
     # Equality
 
     def _signs(self, d: Dim) -> set[int] | None:
-        """The signs that the canonical `d` may have, where it is of one symbol and more than a sum is known of that."""
+        """Return the signs that the canonical `d` may have, if it has one symbol and is more than a sum."""
         if len(d.symbols) != 1 or not self._at_points:
             return None
         known: list[tuple[Dim, Callable[[int], bool]]] = [(e, partial(operator.eq, 0)) for e in self._equalities]
@@ -475,7 +475,7 @@ def _is_bent(d: Dim) -> bool:
 
 
 def _shift_extrema(d: Dim) -> Dim:
-    """`x - min(x, y) -> max(x - y, 0)`, which has fewer terms."""
+    """Replace `x - min(x, y)` by `max(x - y, 0)`, which has fewer terms."""
     for monomial, c in d.terms:
         for atom in monomial:
             if atom.kind in ("min", "max"):
@@ -489,7 +489,7 @@ def _shift_extrema(d: Dim) -> Dim:
 
 
 def _common_factor(d: Dim) -> Monomial:
-    """The largest monomial that divides every term."""
+    """Return the largest monomial that divides every term."""
     common = d.terms[0][0]
     for monomial, _ in d.terms[1:]:
         common = tuple((Counter(common) & Counter(monomial)).elements())

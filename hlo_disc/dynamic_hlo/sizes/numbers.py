@@ -1,4 +1,4 @@
-"""Which sizes a type of integers holds as numbers."""
+"""Decides which sizes an integer type can hold as numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Interval = tuple[int, int]
 
 
 def holds(facts: ShapeFacts | None, d: Dim, dtype: np.dtype) -> bool:
-    """Whether an integer type surely holds a size; 64 bits hold all, and sizes of arrays by themselves 32 do."""
+    """Whether an integer type surely holds a size: 64 bits hold all, and 32 bits hold single sizes of arrays."""
     if dtype.itemsize == 8:
         return True
     limits = np.iinfo(dtype)
@@ -31,7 +31,7 @@ def _within(found: tuple[int | None, int | None] | None, least: int, most: int) 
 
 
 def _interval(d: Dim, largest: int | None) -> _Interval | None:
-    """Return the bounds of a dim where no size of an array is more than `largest`; None for none."""
+    """Return the bounds of a dim if no size of an array exceeds `largest`, or None."""
     if largest is None:
         return None
     try:

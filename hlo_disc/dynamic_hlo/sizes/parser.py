@@ -6,8 +6,8 @@
     factor   = - factor | atom [^ integer]
     atom     = integer | name | ( sum ) | (floordiv | mod | min | max)( sum {, sum} )
 
-Operators bind as Python's do, with `^` for powers. `%` is an operator behind an operand; elsewhere it begins one of the
-compiler's own names. What makes sizes of all this is the caller's `Algebra`.
+Operators bind as Python's do, with `^` for powers. `%` is an operator after an operand; elsewhere it begins one of the
+compiler's own names. The caller's `Algebra` computes the sizes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def parse_relation(text: str, algebra: Algebra) -> tuple[Dim, str, Dim]:
 
 
 class _Parser:
-    """Recursive descent; `at` is the position in `text` of what is read next, which is no space."""
+    """A recursive descent parser; `at` is the position in `text` of the next token, which is no space."""
 
     def __init__(self, text: str, what: str, algebra: Algebra):
         self.text, self.what, self.algebra = text, what, algebra

@@ -1,8 +1,8 @@
-"""Which signs a size has, decided by its values at finitely many points: for expressions of one symbol.
+"""Decides which signs a size of one symbol has, by its values at finitely many points.
 
 Without products, and divided by numbers only, such an expression grows by the same amount from period to period once
-its minima and maxima have settled: what holds in one period then holds in all that follow. Where proofs of inequalities
-end (`n // 2 + (n + 1) // 2 == n`), this is exact.
+its minima and maxima have settled: what holds in one period then holds in all later ones. It is exact where proofs of
+inequalities fail (`n // 2 + (n + 1) // 2 == n`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LARGEST = 32
 
 
 class _Tail(NamedTuple):
-    """From `start` on the value grows by `growth` in each period."""
+    """A tail: from `start` on the value grows by `growth` in each period."""
 
     start: int
     period: int
@@ -33,13 +33,13 @@ class _Tail(NamedTuple):
 
 
 class _TooMuch(Exception):
-    """The expression is of another kind, or takes too many points."""
+    """The expression has another form, or needs too many points."""
 
 
 def signs(d: Dim, conditions: Iterable[tuple[Dim, Callable[[int], bool]]]) -> set[int] | None:
-    """Which of -1, 0 and 1 are signs of `d` at sizes at which the conditions hold; None where it is not decided.
+    """Return those of -1, 0 and 1 that are signs of `d` at sizes that meet the conditions; None if undecided.
 
-    conditions: dims of the same symbol, and what holds of them. Those that are not of this kind say nothing.
+    conditions: dims of the same symbol with their relations to 0. Dims of another form are ignored.
     """
     (name,) = d.symbols
     try:
@@ -71,7 +71,7 @@ def _settled_or_none(d: Dim) -> _Tail | None:
 
 @functools.lru_cache(1 << 12)
 def _settled(d: Dim) -> _Tail:
-    """With a start after which the sign changes no more but as it repeats."""
+    """Return a tail from which on the sign repeats with the period."""
     tail = _tail(d)
     if not tail.growth:
         return tail

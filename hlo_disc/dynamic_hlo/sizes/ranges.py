@@ -49,7 +49,7 @@ class Ranges:
         self.limits[monomial] = low, high
 
     def interval(self, d: Dim) -> Interval:
-        """Bounds of `d` from its terms."""
+        """Return bounds of `d` from its terms."""
         return self._low(d.terms), -self._low((monomial, -c) for monomial, c in d.terms)
 
     def _low(self, terms: Iterable[Term]) -> Bound:
@@ -59,7 +59,7 @@ class Ranges:
         return low
 
     def bounds(self, d: Dim) -> Interval:
-        """Bounds of `d` from its terms, from inequalities about the same polynomial, and its proved sign."""
+        """Return bounds of `d` from its terms, from inequalities about the same polynomial, and its proved sign."""
         low, high = self.interval(d)
         above, below = (self._least.get(_variable_terms(side)) for side in (d, -d))
         if above is not None:
@@ -73,7 +73,7 @@ class Ranges:
         return low, high
 
     def nonnegative(self, d: Dim) -> bool:
-        """True when `d >= 0` is proved."""
+        """Whether `d >= 0` is proved."""
         low = self._low(d.terms)
         if low >= 0:
             return True
@@ -103,7 +103,7 @@ class Ranges:
         return found
 
     def _search(self, d: Dim, low: Bound, depth: int, nodes: list[int]) -> bool:
-        """Whether `d` is proved, of which its terms say that it is at least `low`, which is negative."""
+        """Whether a search proves `d >= 0`. low: the negative lower bound that its terms give."""
         nodes[0] -= 1
         if depth == 0 or nodes[0] < 0:
             return False
@@ -139,7 +139,8 @@ class Ranges:
         return self._search(polynomial(terms), low, depth, nodes)
 
     def _split(self, d: Dim) -> list[Dim]:
-        """`d` holds a min added or a max subtracted: it is >= 0 when it is with each argument in its place."""
+        """Split by a min that is added or a max that is subtracted: `d` is >= 0 if it is with each argument in its
+        place."""
         for monomial, c in d.terms:
             for atom in monomial:
                 if (atom.kind, c > 0) in (("min", True), ("max", False)):
@@ -155,7 +156,7 @@ class Ranges:
         return self.inequalities + [known for atom in atoms for known in self.definition(atom)]
 
     def definition(self, atom: Atom) -> list[Dim]:
-        """Return the inequalities that an atom's meaning implies for it and its arguments, as polynomials >= 0."""
+        """List the inequalities that an atom's meaning implies for it and its arguments, as polynomials >= 0."""
         if atom.kind == "symbol":
             return []
         if atom.kind == "min":
@@ -177,7 +178,8 @@ def _variable_terms(d: Dim) -> tuple[Term, ...]:
 
 
 def _matching(monomial: Monomial, c: int, inequalities: Iterable[Dim]) -> Iterator[tuple[Monomial, int, Dim]]:
-    """The inequalities with a term of the sign of `c` that divides the monomial: the quotient, its coefficient, all."""
+    """Yield the inequalities with a term of the sign of `c` that divides the monomial: quotient, coefficient,
+    inequality."""
     for known in inequalities:
         for part, k in known.terms:
             cofactor = quotient(monomial, part) if c * k > 0 else None
@@ -214,12 +216,9 @@ def _mod(a: Interval, b: Interval) -> Interval:
     return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
 
 
-def _min(*args: Interval) -> Interval:
-    return min(low for low, _ in args), min(high for _, high in args)
-
-
-def _max(*args: Interval) -> Interval:
-    return max(low for low, _ in args), max(high for _, high in args)
-
-
-_TABLE: Mapping[str, Callable[..., Interval]] = {"floordiv": _floordiv, "mod": _mod, "min": _min, "max": _max}
+_TABLE: Mapping[str, Callable[..., Interval]] = {
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "min": lambda *args: (min(low for low, _ in args), min(high for _, high in args)),
+    "max": lambda *args: (max(low for low, _ in args), max(high for _, high in args)),
+}

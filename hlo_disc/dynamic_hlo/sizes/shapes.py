@@ -1,4 +1,4 @@
-"""How two shapes relate at all sizes."""
+"""The relations of two shapes at all sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def same_shape(facts: ShapeFacts, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 
 
 def canonical_shape(facts: ShapeFacts, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The canonical representatives of sizes; the same object when they are these already."""
+    """Return the canonical representatives of sizes; the same object if they are canonical already."""
     canonical = tuple([d if d.is_const else facts.canonical(d) for d in shape])
     return shape if canonical == shape else canonical
 
@@ -22,7 +22,7 @@ def canonical_shape(facts: ShapeFacts, shape: tuple[Dim, ...]) -> tuple[Dim, ...
 def reshape_segments(
     result: Sequence[Dim], operand: Sequence[Dim], facts: ShapeFacts
 ) -> list[tuple[list[int], list[int]]]:
-    """The finest split of both shapes into runs of axes whose products are known to be equal, in order."""
+    """Split both shapes into the shortest runs of axes whose products are known to be equal, in order."""
     segments: list[tuple[list[int], list[int]]] = []
     left: list[int] = []
     right: list[int] = []
@@ -62,11 +62,11 @@ def reshape_segments(
 
 
 def is_long(d: Dim) -> bool:
-    """Whether 64 bits may not hold it as a number: the product of two sizes of arrays they hold."""
+    """Whether 64 bits may not hold it as a number. They hold the product of two sizes of arrays."""
     return any(len(monomial) > 2 for monomial, _ in d.terms)
 
 
 def has_products(d: Dim) -> bool:
-    """Whether sizes are multiplied on the way to it."""
+    """Whether sizes are multiplied to compute it."""
     atoms = [atom for monomial, _ in d.terms for atom in monomial]
     return any(len(m) > 1 for m, _ in d.terms) or any(has_products(arg) for atom in atoms for arg in atom.args)

@@ -1,1 +1,1 @@
-"""PyTorch's graphs of ATen ops: a reader, and a row an op."""
+"""PyTorch's graphs of ATen ops: a reader, and a row for each op."""

@@ -30,9 +30,9 @@ _DIRECTIONS = {relation: name for name, relation in DIRECTIONS.items()}
 
 
 class Data:
-    """The sizes, numbers and conditions that data decides in one program.
+    """The sizes, numbers and conditions of one program that depend on data.
 
-    known: PyTorch's symbols by what they are here. floats: its symbols of floats.
+    known: PyTorch's symbols with their values here. floats: its symbols of floats.
     """
 
     def __init__(self, r: AtenReader):
@@ -47,7 +47,7 @@ class Data:
     # Numbers
 
     def size(self, number: Array, what: str = "a size") -> Dim:
-        """An i64 without axes as a size; the run checks that it is not negative."""
+        """Return an i64 scalar as a size; the program checks that it is not negative."""
         found = self._symbol(number)
         message = f"{symbols.escape(self.r.describe())}: {what} is {{0}}"
         self.r.guards.append(Guard(found, ">=", ZERO, message, (found,)))
@@ -64,19 +64,19 @@ class Data:
         return self._symbols[value]
 
     def number(self, number: Array) -> Dim:
-        """An i64 that may be negative, which symbols are not: the difference of two."""
+        """Return an i64 scalar that may be negative as a number. Symbols may not, so it is the difference of two."""
         below = -number.minimum(0)  # of the least integer it is negative: an error
         return self._symbol(number.maximum(0)) - self.size(below, "a negated number")
 
     def must(self, condition: Array, message: str) -> None:
-        """The run checks that this holds."""
+        """Make the program check that this holds."""
         holds = self._symbol(condition.cast(I64))
         self.r.guards.append(Guard(holds, "==", ONE, symbols.escape(message), ()))
 
     # PyTorch's expressions
 
     def dim(self, e: sympy.Expr) -> Dim:
-        """An expression of integers, in which conditions are computed."""
+        """Return an expression of integers as a Dim. Conditions in it are computed."""
         pieces = e.atoms(sympy.Piecewise)
         e = e.xreplace({x: self._piece(x) for x in pieces}) if pieces else e
         if rounded := floats.rounded(e):
@@ -101,7 +101,7 @@ class Data:
         return self._pieces[e]
 
     def _rounded(self, e: sympy.Expr) -> sympy.Symbol:
-        """A float that is rounded to a size: as an argument has it, else computed."""
+        """Return a float that is rounded to a size: an argument's if there is one, else computed."""
         if e not in self._pieces:
             symbol = self._pieces[e] = sympy.Symbol(f"rounded{len(self._pieces)}", integer=True, nonnegative=True)
             if not self.of_arguments:
@@ -110,7 +110,7 @@ class Data:
         return self._pieces[e]
 
     def truth(self, e: sympy.Basic) -> Array:
-        """A condition on sizes as a bool without axes. Raises UnsupportedOpError."""
+        """Compute a condition on sizes as a bool scalar. Raises UnsupportedOpError."""
         r = self.r
         if e in (sympy.true, sympy.false):
             return r.scalar(bool(e), BOOL)
@@ -128,7 +128,7 @@ class Data:
         return a.op("compare", b, direction=_DIRECTIONS[e.rel_op])
 
     def ensure(self, e: sympy.Basic, message: str) -> None:
-        """The run checks a condition of PyTorch's."""
+        """Make the program check a condition of PyTorch's."""
         relation = sizes.relation(e, self.r.dim_of)
         if relation:
             self.r.require(*relation, symbols.escape(message), ())
@@ -138,7 +138,7 @@ class Data:
     # PyTorch's symbols
 
     def item(self, x: Array, known: object) -> Array | Dim:
-        """The only element of a tensor, which PyTorch knows as this: a symbol, or a number that it has to be."""
+        """Note the only element of a tensor, which PyTorch knows as this: a symbol, or a number that it must equal."""
         r = self.r
         x = x.reshape(())
         if isinstance(known, (float, torch.SymFloat)):
@@ -163,18 +163,18 @@ class Data:
         return r.dim_of(e)
 
     def is_open(self, d: Dim) -> bool:
-        """Whether nothing has said yet what it is."""
+        """Whether the symbol has no value yet."""
         return any(x not in self.r.bound and x not in self.definitions and x not in self.known for x in d.symbols)
 
     def is_size(self, known: Dim, made: Dim) -> None:
-        """Set the value of a size of PyTorch's that was not known."""
+        """Set the value of an unknown size of PyTorch's."""
         (name,) = known.symbols
         if known is not Dim.symbol(name):
             self.r.unsupported(f"the size {known} is of data that nothing has said yet")
         self.known[name] = made
 
     def is_view_from(self, start: Dim, axis: int) -> None:
-        """The current op's result is a view from `start` on: what that says of its place in memory."""
+        """Learn from the fact that the current op's result is a view beginning at `start`: it fixes open symbols."""
         offset = self.r.node.meta["val"].storage_offset()
         if is_of_data(offset) and self.is_open(self.r.dim(offset)):
             of = self.r.meta(0)
@@ -182,7 +182,7 @@ class Data:
 
 
 def _is_natural(x: torch.SymInt) -> bool:
-    """By the range that PyTorch has found."""
+    """Whether PyTorch's range excludes negative values."""
     lower = x.node.shape_env.var_to_range[x.node.expr].lower
     return bool(lower >= 0)
 
@@ -192,9 +192,9 @@ def is_of_data(x: object) -> bool:
 
 
 def is_negative(x: torch.SymInt, asks: bool = True) -> bool | None:
-    """Return whether the number of a placeholder is negative; None where it can be either.
+    """Whether the number of a placeholder is negative; None if unknown.
 
-    asks: whether PyTorch is asked, which compiles again when the answer changes.
+    asks: ask PyTorch, which compiles again if the answer changes.
     """
     if not asks or is_of_data(x):
         return False if _is_natural(x) else None
@@ -202,5 +202,5 @@ def is_negative(x: torch.SymInt, asks: bool = True) -> bool | None:
 
 
 def open_symbols(x: object) -> set[str]:
-    """The symbols of data in what PyTorch knows of a result."""
+    """List the symbols of data in PyTorch's type of a result."""
     return {symbol.name for symbol in free_unbacked_symbols(x)} if isinstance(x, _SYMBOLIC) else set()

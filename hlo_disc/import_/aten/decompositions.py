@@ -1,4 +1,4 @@
-"""Which ops are taken apart before a graph is read: all that PyTorch or `formulas.py` can, but those with a row."""
+"""The ops that are decomposed before reading a graph: all that PyTorch or `formulas.py` can, but those with a row."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _WHOLE = frozenset(
 
 @functools.cache
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., object]]:
-    """By op, for `aot_autograd`."""
+    """Return the decompositions by op, for `aot_autograd`."""
     return _without_rows(decomposition_table | FORMULAS)
 
 
 def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., object]]:
-    """The decompositions for exported programs, by op. Composite ops are still whole there, and always decomposed."""
+    """Return the decompositions by op for exported programs, in which composite ops are still whole."""
     table = dict(torch.export.default_decompositions().items())
     return _without_rows(table | decompositions())
 

@@ -1,4 +1,4 @@
-"""Programs of `torch.export`: weights and constants are constants of the program, its dims are the export's symbols."""
+"""Programs of `torch.export`: weights are constants of the program, and its dims are the export's symbols."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OF_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 class Exported(NamedTuple):
     """An exported program.
 
-    graph: its inputs are `state`, then the arguments that are tensors, in order, then those that are numbers. results,
-    arguments: the nests of its results and of its (args, kwargs), see `nest.py`; the last one is None where the
-    arguments are the inputs. state: the tensors that it changes. changes: which inputs have to hold which outputs after
-    a call.
+    graph: its inputs are `state`, then the tensor arguments in order, then the number arguments. results, arguments:
+    the nests of its results and of its (args, kwargs), see `nest.py`; `arguments` is None if the inputs are the
+    arguments. state: the tensors that it changes. changes: for inputs that a call changes, the output with the new
+    content.
     """
 
     graph: Graph
@@ -40,9 +40,9 @@ class Exported(NamedTuple):
 
 
 def read_exported(program: ExportedProgram, keeps: bool = False) -> Exported:
-    """An exported program, of which all weights that it does not change are constants.
+    """Read an exported program. Weights that it does not change become constants.
 
-    keeps: whether it may change something, its state or its arguments. Raises UnsupportedOpError, ShapeError.
+    keeps: allow the program to change its state or its arguments. Raises UnsupportedOpError, ShapeError.
     """
     _forget_expressions(program)
     lowered = program.run_decompositions(export_decompositions())
@@ -108,7 +108,7 @@ def _check_change(spec: OutputSpec, keeps: bool) -> None:
 
 
 def _forget_expressions(program: ExportedProgram) -> None:
-    """Take out the ranges of expressions, which PyTorch's loader leaves among symbols and its passes do not expect."""
+    """Remove the ranges of expressions, which PyTorch's loader leaves among symbols and its passes do not expect."""
     env = _get_shape_env_from_gm(program.graph_module)
     for ranges in [program.range_constraints, *([env.var_to_range] if env else [])]:
         for symbol in [x for x in ranges if not x.is_Symbol]:
@@ -116,7 +116,8 @@ def _forget_expressions(program: ExportedProgram) -> None:
 
 
 def _conditions(program: ExportedProgram) -> list[sympy.Basic]:
-    """List the conditions from the ranges of symbols, except least sizes of 2, which PyTorch assumes.
+    """List the conditions from the ranges of symbols, except the least size of 2, which PyTorch assumes without
+    checking.
 
     PyTorch does not ask them of a call.
     """

@@ -1,4 +1,4 @@
-"""Floats that follow from sizes, as `1 / math.sqrt(n)`, and sizes that follow from floats, as `int(n * 0.35)`.
+"""Floats computed from sizes, as `1 / math.sqrt(n)`, and sizes computed from floats, as `int(n * 0.35)`.
 
 The program computes them, in f64 as Python does.
 """
@@ -6,7 +6,7 @@ The program computes them, in f64 as Python does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sympy
 from torch.utils._sympy import functions
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def scalar(r: AtenReader, e: sympy.Expr) -> Array:
-    """A sympy expression as an f64 without axes. Raises UnsupportedOpError."""
+    """Compute a sympy expression as an f64 scalar. Raises UnsupportedOpError."""
     if e.is_number:
         return r.scalar(float(e), F64)
     if e.is_Symbol and not e.is_integer:
@@ -42,7 +42,7 @@ def scalar(r: AtenReader, e: sympy.Expr) -> Array:
 
 
 def rounded(e: sympy.Expr) -> list[sympy.Expr]:
-    """The floats that are rounded in an expression of integers, but those that sizes can be, and what is in others."""
+    """List the rounded floats in an expression of integers, except those that are sizes and those inside others."""
     if isinstance(e, tuple(_ROUNDINGS)):
         try:
             sizes.of_expression(e)
@@ -53,7 +53,7 @@ def rounded(e: sympy.Expr) -> list[sympy.Expr]:
 
 
 def rounding(r: AtenReader, e: sympy.Expr) -> Array:
-    """A float that is rounded, as an i64 without axes. Raises UnsupportedOpError where it may not be Python's."""
+    """Compute a rounded float as an i64 scalar. Raises UnsupportedOpError if it may differ from Python's."""
     (x,) = e.args
     is_log2 = isinstance(x, functions.OpaqueUnaryFn_log2) and isinstance(x.args[0], functions.ToFloat)
     if is_log2 and not isinstance(e, functions.RoundToInt):
@@ -69,7 +69,8 @@ def rounding(r: AtenReader, e: sympy.Expr) -> Array:
 
 
 def is_natural(e: sympy.Expr) -> bool:
-    """Whether it cannot be negative, as symbols cannot: by its form. Of what has no root a run finds that out."""
+    """Whether its form excludes negative values, which symbols cannot have. Roots of negative numbers are found at run
+    time."""
     if e.is_number:
         return bool(e >= 0)
     if isinstance(e, functions.OpaqueUnaryFn_sqrt) or (isinstance(e, functions.FloatPow) and e.args[1] == 0.5):
@@ -78,7 +79,7 @@ def is_natural(e: sympy.Expr) -> bool:
 
 
 def _is_exact(r: AtenReader, e: sympy.Expr) -> bool:
-    """Whether `scalar` computes what Python does: by operations that IEEE 754 rounds, each of at most two floats."""
+    """Whether `scalar` computes Python's value: only operations that IEEE 754 rounds, each of at most two floats."""
     if e.is_number or (e.is_Symbol and not e.is_integer):
         return True
     if e.is_integer:
@@ -89,12 +90,12 @@ def _is_exact(r: AtenReader, e: sympy.Expr) -> bool:
 
 
 def _is_root(e: sympy.Expr) -> bool:
-    """`n ** 0.5`: as close to the next integer as to cross it are neither the root nor any power of a C library."""
+    """Recognise `n ** 0.5`: neither a root nor any C library's power is inexact enough to cross the next integer."""
     return isinstance(e, functions.FloatPow) and isinstance(e.args[0], functions.ToFloat) and e.args[1] == 0.5
 
 
 def _integer(r: AtenReader, size: Dim) -> Array:
-    """In parts where 64 bits may not hold it."""
+    """Compute an integer in parts if 64 bits may not hold it."""
     if not is_long(size):
         return r.scalar(size, F64)
     terms = [
@@ -133,7 +134,7 @@ _GROWING = (*_EXACT, functions.FloatPow, functions.OpaqueUnaryFn_log2, *_ROUNDIN
 
 
 # By the name of a sympy function.
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "ToFloat": lambda r, x: x,
     "Add": _folded("add"),
     "Mul": _folded("multiply"),

@@ -1,4 +1,4 @@
-"""Ops that PyTorch does not take apart, as formulas of others: its modules call them in place of their own code."""
+"""Formulas for ops that PyTorch does not decompose: its modules call them in place of their own code."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor,
 def _self_attention(
     x: Tensor, heads: int, weights: tuple[Tensor, Tensor, Tensor, Tensor], mask: Tensor | None, kind: int | None
 ) -> Tensor:
-    """(batch, length, width); weights: of queries, keys and values together, and of the result, with their biases.
+    """Self-attention of (batch, length, width). weights: of queries, keys and values together, and of the result, with
+    biases.
 
-    mask: not zero where nothing is looked at. kind: 0 for (length, length), 1 for (batch, length), 2 for all four axes.
+    mask: not zero at hidden positions. kind: 0 for (length, length), 1 for (batch, length), 2 for all four axes.
     """
     qkv, qkv_bias, out, out_bias = weights
     batch, length, width = x.shape

@@ -1,4 +1,4 @@
-"""The import of a graph of PyTorch's: a program, and how its inputs and outputs come from those of the graph."""
+"""The result of importing a graph of PyTorch's: a program, and the mapping of its inputs and outputs to the graph's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_disc.frozen import frozen
 
 
 class ElementsOf(NamedTuple):
-    """How a view reads memory."""
+    """The way in which a view reads memory."""
 
     dtype: torch.dtype
     conjugate: bool = False
@@ -22,12 +22,12 @@ class ElementsOf(NamedTuple):
 
 @frozen
 class Result:
-    """Where a result of the graph comes from: one of these.
+    """The source of one result of the graph; one of these is set.
 
-    output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
-    it, if it is not that of its shape; is_number: its only element is meant. argument: the number of a placeholder.
-    view: of either, (shape, strides, offset) of a view of its memory, which reads `elements` there: nothing is
-    computed. size: a number.
+    output: the number of a program's output; order: the order of its axes in memory by PyTorch's strides, if it differs
+    from the shape's; is_number: the result is its only element. argument: the number of a placeholder. view: (shape,
+    strides, offset) of a view of the memory of either, which reads `elements` there and computes nothing. size: a
+    number.
     """
 
     output: int | None = None
@@ -41,13 +41,13 @@ class Result:
 
 @frozen
 class Interface:
-    """How the inputs and outputs of a program come from those of PyTorch's graph, which has `placeholders`.
+    """The mapping from PyTorch's graph, which has `placeholders`, to the inputs and outputs of a program.
 
-    arguments: of each input the number of its placeholder. numbers: those that say what no tensor's shape does, each
-    the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
-    of (0, -n). A program without tensors has an input of the shape (0, 0), so that it is called with something of
-    PyTorch's. computed: symbols that data decides and results need, each an output of this number.
-    random: there is one more input, a seed. bindings: how symbols follow from the sizes of inputs.
+    arguments: for each input the number of its placeholder. numbers: the placeholders of numbers that no tensor's shape
+    gives. For each there is an input after all others, of the shape (n, 0), or (0, -n) if it is negative. A program
+    without tensors has an input of the shape (0, 0), so that it is called with a tensor of PyTorch's. computed:
+    data-dependent symbols that results need, with the numbers of their outputs. random: there is one more input, a
+    seed. bindings: the expressions of symbols over the sizes of inputs.
     """
 
     placeholders: int
@@ -61,7 +61,7 @@ class Interface:
 
 @frozen
 class Imported:
-    """A program, and what PyTorch has for its inputs and outputs."""
+    """A program, with PyTorch's view of its inputs and outputs."""
 
     graph: Graph
     interface: Interface

@@ -52,7 +52,7 @@ class Type(NamedTuple):
 
 @frozen
 class _Missing:
-    """In place of a tensor of a type that there is not."""
+    """A placeholder for a tensor of an unsupported type."""
 
     why: str
 
@@ -109,11 +109,11 @@ class AtenReader(Tensors):
         return self.outs[0]
 
     def meta(self, number: int) -> torch.Tensor:
-        """The fake tensor that PyTorch has for an argument, or the argument itself."""
+        """Return the fake tensor that PyTorch has for an argument, or the argument itself."""
         return fake_of(self.node.args[number])
 
     def fakes(self) -> list[object]:
-        """The fake tensors, or the arguments themselves, of all positional arguments but None."""
+        """List the fake tensors, or the arguments themselves, of all positional arguments but None."""
         return [fake for x in self.node.args if (fake := fake_of(x)) is not None]
 
     def value_of(self, node: Node) -> Any:
@@ -121,15 +121,15 @@ class AtenReader(Tensors):
         return self._values[node]
 
     def dim(self, size: torch.SymInt | int) -> Dim:
-        """An int or a SymInt."""
+        """Return an int or a SymInt as a Dim."""
         return Dim.const(size) if isinstance(size, int) else self.dim_of(size.node.expr)
 
     def dim_of(self, expression: sympy.Expr) -> Dim:
-        """An expression of sympy's. Raises UnsupportedOpError for what sizes cannot be."""
+        """Return a sympy expression as a Dim. Raises UnsupportedOpError if it is no size."""
         return self.data.dim(expression.xreplace(self._negative))
 
     def fixed(self, size: Dim | int) -> int:
-        """A number that has to be known when compiling: as it is at this call. PyTorch compiles again for others."""
+        """Return a number that must be known when compiling: its value at this call. Others compile again."""
         if isinstance(size, int) or size.is_const:
             return int(size) if isinstance(size, int) else size.value
         if size not in self._sources or is_of_data(self._sources[size]):
@@ -139,14 +139,14 @@ class AtenReader(Tensors):
         return number
 
     def type(self, fake: torch.Tensor) -> Type:
-        """Raises UnsupportedOpError for element types that there are not."""
+        """Return the type. Raises UnsupportedOpError for unsupported element types."""
         if fake.dtype not in DTYPES:
             raise UnsupportedOpError(f"{self.describe()}: tensors of {fake.dtype} are not supported")
         return Type(DTYPES[fake.dtype], tuple(map(self.dim, fake.shape)))
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Ops go to a builder of their own, that of a region; what is made there stays there."""
+        """Collect ops in the builder of a region; values made there stay there."""
         builder, constants = self.builder, self._constants
         self.builder, self._constants = GraphBuilder(self.facts), dict(constants)
         self.nested += 1
@@ -157,21 +157,22 @@ class AtenReader(Tensors):
             self.builder, self._constants = builder, constants
 
     def traced(self, formula: Callable[..., object], fakes: Sequence[torch.Tensor]) -> GraphModule:
-        """The graph of a function of PyTorch's, of tensors like these."""
+        """Trace a function of PyTorch's for tensors like these. Returns its graph."""
         with fakes[0].fake_mode, enable_python_dispatcher():
             return make_fx(formula, decomposition_table=decompositions())(*fakes)
 
     def _became(self, size: Dim, other: Dim, fake: torch.Tensor) -> bool:
-        """Whether PyTorch has made this of a symbol since it was read, for a formula asked: others have their graph."""
+        """Whether PyTorch has replaced a symbol by this since it was read, because a formula asked: it then has another
+        graph."""
         made = {str(symbol): x for symbol, x in fake.fake_mode.shape_env.replacements.items()}
         return size is not other and str(size) in made and self.dim_of(made[str(size)]) is other
 
     def call(self, module: GraphModule, arrays: Sequence[object]) -> list[Any]:
-        """The results of a graph as `run` has them, as arrays."""
-        return arrays_of(self, self.run(module, values_of(arrays)))
+        """Return the results of a graph, as `run` has them, as arrays."""
+        return list(arrays_of(self, self.run(module, values_of(arrays))))
 
     def run(self, module: GraphModule, args: Sequence[object]) -> list[object]:
-        """The results of a graph that the current op calls with these values, at the sizes that it was traced for."""
+        """Return the results of a graph that the current op calls with these values, at the sizes of its trace."""
         outer, outs = self.module, self.outs
         *nodes, last = module.graph.nodes
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -195,7 +196,7 @@ class AtenReader(Tensors):
             self.module, self.node, self.outs = outer, self._callers.pop(), outs
 
     def seed(self) -> tuple[int, Value]:
-        """The number of a random op, another one each time, and the seed of the call."""
+        """Return a new number for each random op, and the seed of the call."""
         if self.nested:
             self.unsupported("random numbers inside a loop or a branch are not supported")
         if self._seed is None:
@@ -204,7 +205,7 @@ class AtenReader(Tensors):
         return self._drawn, self._seed
 
     def used(self, number: int) -> bool:
-        """Whether anything reads this result of the current op, which has several."""
+        """Whether any op reads this result of the current op, which has several."""
         return any(user.target is not operator.getitem or user.args[1] == number for user in self.node.users)
 
     # The graph
@@ -212,7 +213,7 @@ class AtenReader(Tensors):
     def read(
         self, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor], alone: bool = False
     ) -> Imported:
-        """The program. constraints: what holds for its symbols. constants: placeholders that are constants.
+        """Read the program. constraints: conditions on its symbols. constants: placeholders that are constants.
 
         alone: all results are outputs of the program.
         """
@@ -249,7 +250,7 @@ class AtenReader(Tensors):
         return Imported(graph, interface)
 
     def collect(self, constraints: Sequence[sympy.Basic]) -> dict[Node, str]:
-        """The nodes that cannot be part of a program, and why. Nothing else is to be done with the reader then."""
+        """List the nodes that cannot be part of a program, with the reasons. The reader cannot be used afterwards."""
         self.refused = {}
         nodes = list(self.module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -262,7 +263,7 @@ class AtenReader(Tensors):
     def _bind(
         self, inputs: Sequence[symbols.Input], tensors: Sequence[Node], constraints: Sequence[sympy.Basic]
     ) -> tuple[tuple[Value, ...], symbols.Bindings]:
-        """Values for the inputs, of which the first are those of `tensors`, and what binds their symbols."""
+        """Make the inputs, the first of which are those of `tensors`, and bind their symbols."""
         bindings = symbols.Bindings(inputs)
         self.bound.update(bindings.symbols)
         self.guards += bindings.guards()
@@ -280,7 +281,7 @@ class AtenReader(Tensors):
     def _inputs(
         self, placeholders: Sequence[Node], all_numbers: bool = False
     ) -> tuple[tuple[int, ...], tuple[int, ...], list[symbols.Input]]:
-        """Placeholders that are tensors, and numbers, all or those that no tensor's shape says; the inputs of both."""
+        """Make the inputs: placeholders of tensors, and numbers (all, or those that no tensor's shape gives)."""
         open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
         tensors, inputs = [], []
         self.data.of_arguments = True
@@ -319,15 +320,15 @@ class AtenReader(Tensors):
         return tuple(tensors), tuple(numbers), inputs
 
     def _is_used(self, number: Node, symbol: sympy.Symbol) -> bool:
-        """Whether anything is of this number. One that is not used may be none, as the length of jagged lines."""
+        """Whether any node uses this number. An unused one may be missing, as the length of jagged rows."""
         others = (node for node in self.module.graph.nodes if node is not number)
         return bool(number.users) or any(symbol in free_symbols(node.meta.get("val")) for node in others)
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """Add a relation of sizes that PyTorch found to the facts; each call is checked for it.
 
-        Long polynomials, as of elements, are left out: proofs do not need them, but take long to try. So is that a sum
-        fits 64 bits, for which every call is checked by itself.
+        Long polynomials, as numbers of elements, are left out: proofs do not need them, but become slow. Conditions
+        that a sum fits 64 bits are left out too, because every call is checked for that anyway.
         """
         terms = lhs.terms + rhs.terms
         if max(len(lhs.terms), len(rhs.terms)) > _LONG or any(abs(number) >= _BEYOND for _, number in terms):
@@ -366,7 +367,7 @@ class AtenReader(Tensors):
         return self._handled(node, known)
 
     def _unknown(self, known: object) -> object:
-        """In place of what an op that is not supported makes."""
+        """Make a placeholder for the results of an unsupported op."""
         if isinstance(known, (tuple, list)):
             return [self._unknown(x) for x in known]
         self.bound |= open_symbols(known)
@@ -410,7 +411,7 @@ class AtenReader(Tensors):
                 self.equal(made, size, f"dimension {axis} of the result and what PyTorch says of it")
 
     def argument(self, x: object) -> Any:
-        """An argument as handlers take it: values, Dims for sizes that are symbols, all else as it is."""
+        """Convert an argument for handlers: to values, to Dims for symbolic sizes; others stay."""
         if isinstance(x, Node):
             if x not in self._values:  # a number that is an argument of the program
                 self._values[x] = self._number(x.meta["val"])
@@ -423,7 +424,7 @@ class AtenReader(Tensors):
         return x
 
     def _number(self, known: object) -> object:
-        """Convert a number, which may be symbolic, from what PyTorch knows of it."""
+        """Convert a number, which may be symbolic, by PyTorch's knowledge of it."""
         if isinstance(known, (bool, torch.SymBool)):
             return known if isinstance(known, bool) else self.data.truth(known.node.expr.xreplace(self._negative)).value
         if isinstance(known, torch.SymFloat):
@@ -465,18 +466,18 @@ def read_alone(
 
 
 def refused(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> dict[Node, str]:
-    """The nodes of a graph that cannot be part of a program, and why."""
+    """List the nodes of a graph that cannot be part of a program, with the reasons."""
     return AtenReader(module).collect(constraints)
 
 
 def line_of(node: Node) -> tuple[str, int]:
-    """The user's file and line; line 0 where PyTorch does not know."""
+    """Return the user's file and line; line 0 if PyTorch does not know it."""
     lines = _LINE.findall(node.meta.get("stack_trace") or "")
     return (lines[-1][0], int(lines[-1][1])) if lines else ("an unknown file", 0)
 
 
 def target_name(node: Node) -> str:
-    """The name of what a node calls: "aten.add.Tensor"."""
+    """Return the name of a node's target: "aten.add.Tensor"."""
     return (
         str(node.target)
         if isinstance(node.target, torch._ops.OpOverload)
@@ -485,10 +486,10 @@ def target_name(node: Node) -> str:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The contents of a tensor, copied; PyTorch may be tracing."""
+    """Copy the contents of a tensor to numpy, also while PyTorch is tracing."""
     with unset_fake_temporarily(), torch.no_grad():
         plain = tensor.resolve_conj().resolve_neg().contiguous()
-        bits = plain.reshape(-1).view(torch.uint8).numpy().copy()
+        bits: np.ndarray = plain.reshape(-1).view(torch.uint8).numpy().copy()
     return bits.view(DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def outputs_of(r: AtenReader, nodes: Sequence[Node | int | None]) -> tuple[Value, ...]:
-    """The results that are no constants, of a program that is called by itself."""
+    """List the non-constant results of a program that is called by itself."""
     made = []
     for node in nodes:
         if not isinstance(node, Node):
@@ -32,7 +32,7 @@ def outputs_of(r: AtenReader, nodes: Sequence[Node | int | None]) -> tuple[Value
 
 
 class Results:
-    """The results of one graph, whose nodes are read."""
+    """The results of one graph whose nodes were read."""
 
     def __init__(self, r: AtenReader, placeholders: list[Node]):
         self.r, self.placeholders = r, placeholders
@@ -88,7 +88,7 @@ class Results:
         return view, ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
 
     def _shared(self, results: Sequence[Node | int | None], memory: Mapping[int, int]) -> dict[int, Node]:
-        """The memory that several results are views of, none of an argument's, with the node whose result it all is."""
+        """Group the results that are views of one memory, not an argument's, with the node that owns all of it."""
         tensors = [x for x in dict.fromkeys(results) if isinstance(x, Node) and _is_strided(fake_of(x))]
         times = collections.Counter(_storage(fake_of(x)) for x in tensors)
         several = {storage for storage, count in times.items() if count > 1 and storage not in memory}
@@ -104,11 +104,11 @@ class Results:
         return bases
 
     def _is_dense(self, fake: torch.Tensor, order: tuple[int, ...]) -> bool:
-        """Whether it begins with its memory, and the axes lie in it in this order without gaps."""
+        """Whether it begins where its memory begins, and the axes lie in it in this order without gaps."""
         return self._lies_so(fake, order) and self.r.dim(fake.storage_offset()) is ZERO
 
     def _memory_order(self, fake: torch.Tensor) -> tuple[int, ...] | None:
-        """The axes of a dense tensor, the fastest one in memory last; None where that is their own order."""
+        """Return the axes of a dense tensor, fastest in memory last; None if that is their own order."""
         if fake.layout != torch.strided:
             return None
         order = sorted(range(fake.dim()), key=lambda a: (-_hint(fake.stride(a)), a))
@@ -119,7 +119,7 @@ class Results:
     def _lies_so(self, fake: torch.Tensor, order: Sequence[int]) -> bool:
         """Whether the axes lie in memory in this order without gaps, as far as symbols tell.
 
-        PyTorch takes 1 for the size of an axis that may have none, where it makes the strides of the axes before.
+        PyTorch computes strides with 1 in place of a size that may be 0.
         """
         shape, strides = tuple(map(self.r.dim, fake.shape)), tuple(map(self.r.dim, fake.stride()))
         expected: tuple[Dim, ...] = (ONE,)
@@ -147,4 +147,4 @@ def _is_strided(x: object) -> bool:
 
 
 def _storage(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata
+    return int(x.untyped_storage()._cdata)

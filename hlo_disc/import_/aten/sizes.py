@@ -21,7 +21,7 @@ _LARGEST = 1 << 40  # a size
 
 
 def of_expression(e: sympy.Expr) -> Dim:
-    """A sympy expression of integers as a Dim. Raises UnsupportedOpError."""
+    """Convert a sympy expression of integers to a Dim. Raises UnsupportedOpError."""
     if e.is_Integer:
         return Dim.const(int(e))
     if e.is_Symbol:
@@ -42,7 +42,7 @@ def conditions(ranges: Mapping[sympy.Symbol, ValueRanges[sympy.Expr]]) -> list[s
 
 
 def relation(e: sympy.Basic, dim: Callable[[sympy.Expr], Dim] = of_expression) -> tuple[Dim, str, Dim] | None:
-    """Read a condition of a ShapeEnv as a relation of two sizes; None for one that is no such relation."""
+    """Read a condition of a ShapeEnv as a relation of two sizes; None if it has another form."""
     if isinstance(e, sympy.Not):
         inner = relation(e.args[0], dim)
         return inner and (inner[0], NEGATED[inner[1]], inner[2])
@@ -93,7 +93,7 @@ def _modular_indexing(e: sympy.Expr) -> Dim:
 
 
 def _rounded(e: sympy.Expr) -> Dim:
-    """A quotient, or a float's multiple, that is rounded down, up, or towards zero."""
+    """Convert a quotient, or a multiple by a float, that is rounded down, up, or towards zero."""
     (x,) = e.args
     if isinstance(x, (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv)):
         a, b = (of_expression(y.args[0] if isinstance(y, torch_functions.ToFloat) else y) for y in x.args)
@@ -110,12 +110,13 @@ def _rounded(e: sympy.Expr) -> Dim:
 
 
 def _is_natural(d: Dim) -> bool:
-    """Whether it cannot be negative, as symbols cannot: by its form."""
+    """Whether its form excludes negative values, which symbols cannot have."""
     return all(factor >= 0 and all(not atom.args for atom in monomial) for monomial, factor in d.terms)
 
 
 def _scaled(e: sympy.Expr, scale: float, size: Dim) -> tuple[Dim, Dim]:
-    """(a, b) where a / b is rounded to what the float `scale * size` is, of all sizes below 2^40. Or it raises.
+    """Return (a, b) such that a / b is rounded like the float `scale * size`, for all sizes below 2^40. Raises
+    otherwise.
 
     Of p / q, the simplest fraction near `scale`, the float is off by a relative `e` and the rounding of the product.
     Where size * p / q is no integer, the next one is at least 1 / q away, which must be more than both. Where it is

@@ -1,4 +1,4 @@
-"""The rules that a graph of ATen ops leaves unsaid: how tensors are spread, and numbers among tensors."""
+"""The implicit rules of a graph of ATen ops: broadcasting, and numbers among tensors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Tensors(Construction):
     """The rules by which operands of ATen ops become tensors of one type and shape."""
 
     def scalar(self, x: Operand | np.ndarray, dtype: np.dtype) -> Array:
-        """A number, or a size, as a tensor without axes; tensors as they are, of this type."""
+        """Return a number or a size as a scalar of this type; tensors as they are."""
         return x.cast(dtype) if isinstance(x, Array) else filled(self, x, dtype)
 
     def held(self, x: Operand, dtype: np.dtype) -> Array:
-        """A number that is given to a tensor of this type, which has to hold it: in arithmetic it would wrap."""
+        """Return a number for a tensor of this type, which must hold it: in arithmetic it would wrap."""
         if isinstance(x, Dim) and dtype.kind in "iu" and dtype.itemsize < 8:
             self.fits(x, dtype)
         return self.scalar(x, dtype)
@@ -33,7 +33,7 @@ class Tensors(Construction):
         return self.held(x, dtype).broadcast(shape)
 
     def common(self, values: Sequence[Value]) -> Shape:
-        """The shape to which all broadcast."""
+        """Return the shape to which all broadcast."""
         rank = max(x.rank for x in values)
         shape = [ONE] * rank
         for x in values:
@@ -45,7 +45,7 @@ class Tensors(Construction):
         return tuple(shape)
 
     def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
-        """By PyTorch's and numpy's rule; a size that may be 1 is not spread."""
+        """Broadcast by PyTorch's and numpy's rule; a size that may be 1 stays as it is."""
         if dims is not None:
             return self.emit("broadcast", (x,), shape=shape, dims=dims)
         before = len(shape) - x.rank
@@ -64,14 +64,14 @@ def is_just(x: Operand, number: float) -> bool:
 
 
 def arrays_of(r: Tensors, x: object) -> Any:
-    """An argument as formulas take it."""
+    """Convert an argument to the form that formulas take."""
     if isinstance(x, (list, tuple)):
         return type(x)(arrays_of(r, y) for y in x)
     return Array(r, x) if isinstance(x, Value) else x
 
 
 def values_of(x: object) -> Any:
-    """A result of a formula, or several, as values of the graph."""
+    """Convert a result of a formula, or several, to values of the graph."""
     if isinstance(x, (list, tuple)):
         return [values_of(y) for y in x]
     return x.value if isinstance(x, Array) else x

@@ -1,1 +1,1 @@
-"""Formulas over arrays that several frameworks have: each stands once, and handlers adapt their arguments to it."""
+"""Formulas over arrays that several frameworks share: handlers adapt their arguments to them."""

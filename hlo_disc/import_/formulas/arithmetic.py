@@ -8,7 +8,7 @@ from hlo_disc.import_.handlers.arrays import Array, together
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
-    """Integers divided towards minus infinity."""
+    """Divide integers towards minus infinity."""
     a, b = together([a, b])
     quotient = a / b
     if dtype_class(a.dtype) == "uint":
@@ -18,7 +18,7 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
-    """The remainder that has the sign of the divisor."""
+    """Return the remainder that has the sign of the divisor."""
     a, b = together([a, b])
     rest = a.op("remainder", b)
     if dtype_class(a.dtype) == "uint":

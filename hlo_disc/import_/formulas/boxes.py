@@ -1,4 +1,4 @@
-"""Boxes of which those are kept that overlap with no better one."""
+"""Selection of boxes that overlap with no better one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hlo_disc.import_.handlers.arrays import Array, filled, iota, loop
 
 
 def _shared(boxes: Array, box: Array, any_corners: bool) -> Array:
-    """The part that each box of a group shares with one, of what both cover.
+    """Return the overlap of each box of a group with one box, over the area that both cover.
 
     any_corners: a box is any two opposite corners, and empty ones share nothing; else the lower corner comes first, and
         what is no number overlaps with nothing, as of two empty boxes.
@@ -35,7 +35,8 @@ def _shared(boxes: Array, box: Array, any_corners: bool) -> Array:
 
 
 class Kept(NamedTuple):
-    """The boxes kept of each group: how many, which, in the order of their scores, and the scores; 0 behind them."""
+    """The selected boxes of each group: their number, the boxes in the order of their scores, and the scores; 0 behind
+    them."""
 
     number: Array
     chosen: Array
@@ -54,7 +55,7 @@ def suppressed(
 ) -> Kept:
     """The best boxes of each group first, and of equal ones the first, without those that overlap with a better one.
 
-    Where boxes fade next to those that are kept, one that has faded since it was last looked at has to wait again.
+    If boxes fade next to selected ones, a box that has faded since its last turn waits again.
 
     Args:
         boxes: (groups, boxes, 4), see `_shared`.

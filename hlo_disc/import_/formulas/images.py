@@ -1,4 +1,4 @@
-"""Resizing: kernels by the distance of a pixel, and pixels as sums of others by a matrix of weights an axis."""
+"""Resizing: kernels by the distance of a pixel, and new pixels as sums of old ones, by a matrix for each axis."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEYS, STEEP = -0.5, -0.75
 
 
 def cubic_near(d: Distance, a: float) -> Distance:
-    """Keys' kernel up to a distance of 1, by its parameter."""
+    """Return Keys' kernel up to a distance of 1, by its parameter."""
     return (d * (a + 2) - (a + 3)) * d * d + 1
 
 
 def cubic_far(d: Distance, a: float) -> Distance:
-    """Keys' kernel from a distance of 1 to one of 2."""
+    """Return Keys' kernel from a distance of 1 to one of 2."""
     return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
 
 
@@ -41,6 +41,6 @@ def triangle(d: Array) -> Array:
 
 
 def weighed(x: Array, weights: Array, axis: int) -> Array:
-    """An axis of n elements as one of m, by a matrix (n, m)."""
+    """Replace an axis of n elements by one of m, by a matrix (n, m)."""
     made = dot(x, weights, [axis], [0])
     return made.transpose((*range(axis), x.rank - 1, *range(axis, x.rank - 1)))

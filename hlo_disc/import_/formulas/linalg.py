@@ -1,4 +1,4 @@
-"""Linear algebra of JAX's arrays, for `by_jax.traced`: by LAPACK's functions, which are those of all frameworks."""
+"""Linear algebra over JAX's arrays, for `by_jax.traced`, by LAPACK's functions, which all frameworks use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ def adjoint(a: jax.Array) -> jax.Array:
     return jnp.swapaxes(a, -1, -2).conj()
 
 
-def triangle(a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unit: bool = False, **how: bool) -> jax.Array:
-    """A solution of a x = b, or x a = b, whose batches are spread to each other."""
+def triangle(
+    a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unitriangular: bool = False, **how: bool
+) -> jax.Array:
+    """Solve a x = b, or x a = b; the batches are broadcast to each other."""
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
-    return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit, **how)
+    return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular, **how)
 
 
 def diagonal(a: jax.Array) -> jax.Array:
@@ -44,14 +46,14 @@ def lu_solve(
     b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
     if not transposed:
         b = jnp.take_along_axis(b, order, axis=-2)
-        return triangle(lu, triangle(lu, b, False, unit=True), True)
+        return triangle(lu, triangle(lu, b, False, unitriangular=True), True)
     how = {"transpose_a": True, "conjugate_a": conj}
-    made = triangle(lu, triangle(lu, b, True, **how), False, unit=True, **how)
+    made = triangle(lu, triangle(lu, b, True, **how), False, unitriangular=True, **how)
     return jnp.take_along_axis(made, jnp.argsort(order, axis=-2), axis=-2)
 
 
 def parity(pivots: jax.Array, dtype: np.dtype) -> jax.Array:
-    """1, or -1 where an odd number of rows were exchanged. pivots: from 0, the second result of `lax.lu`."""
+    """Return 1, or -1 if an odd number of rows were exchanged. pivots: from 0, the second result of `lax.lu`."""
     moved = pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype)
     return jnp.where(jnp.sum(moved, axis=-1) % 2 == 0, 1, -1).astype(dtype)
 
@@ -65,18 +67,18 @@ def unpacked(lu: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def determinant(lu: jax.Array, pivots: jax.Array) -> jax.Array:
-    """Compute a determinant of factors."""
+    """Compute a determinant from factors."""
     return parity(pivots, lu.dtype) * jnp.prod(diagonal(lu), axis=-1)
 
 
 def log_determinant(lu: jax.Array, pivots: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(sign of a determinant, logarithm of its size), of factors."""
+    """Return (sign of a determinant, logarithm of its magnitude) from factors."""
     line = diagonal(lu)
     return parity(pivots, lu.dtype) * jnp.prod(jnp.sign(line), axis=-1), jnp.sum(jnp.log(jnp.abs(line)), axis=-1)
 
 
 def inverse(lu: jax.Array, order: jax.Array) -> jax.Array:
-    """Compute the inverse of a matrix of its factors."""
+    """Compute the inverse of a matrix from its factors."""
     return lu_solve(lu, order, identity(lu))
 
 
@@ -86,6 +88,6 @@ def identity(a: jax.Array) -> jax.Array:
 
 
 def cholesky(a: jax.Array, lower: bool = True) -> jax.Array:
-    """Factor by one triangle; what is not positive definite becomes NaN."""
+    """Factor by one triangle; a matrix that is not positive definite becomes NaN."""
     made = lax.cholesky(a if lower else adjoint(a), symmetrize_input=False)
     return made if lower else adjoint(made)

@@ -20,7 +20,7 @@ Pad = tuple[Dim | int, Dim | int]
 
 
 def extents(windows: Sequence[Dim], holes: Sequence[int]) -> list[Dim]:
-    """How far windows with holes reach."""
+    """Return the extents of windows with holes."""
     return [(window - 1) * hole + 1 for window, hole in zip(windows, holes, strict=True)]
 
 
@@ -28,8 +28,8 @@ def extents(windows: Sequence[Dim], holes: Sequence[int]) -> list[Dim]:
 class Convolution:
     """A convolution of x with a kernel w, which gives y; pads, strides and holes are those of the spatial axes.
 
-    order: where batch, features and spatial axes are in x and y. kernel: where w has y's features, x's features and its
-    spatial axes. Of groups each takes its part of x's features, and makes its part of y's.
+    order: the positions of batch, features and spatial axes in x and y. kernel: the positions of y's features, x's
+    features and spatial axes in w. Each group takes its part of x's features, and computes its part of y's.
     """
 
     order: tuple[int, ...]
@@ -45,7 +45,7 @@ class Convolution:
         return self._convolve(x, w, orders, self.strides, self.pads, holes=self.holes, groups=self.groups)
 
     def input_gradient(self, y: Array, w: Array, sizes: Sequence[Dim]) -> Array:
-        """x of these spatial sizes: every y, times the kernel, is added where its window lies."""
+        """Compute the gradient of x of these spatial sizes: every y, times the kernel, is added at its window."""
         out, into, *spatial = self.kernel
         if self.groups > 1:
             w = self._regrouped(w)
@@ -57,7 +57,8 @@ class Convolution:
         return self._convolve(y, w, orders, ones, pads, self.strides, self.holes, self.groups, turned=True)
 
     def kernel_gradient(self, x: Array, y: Array, window: Sequence[Dim]) -> Array:
-        """The kernel, of spatial sizes `window`, whose places see x and y together: batches are summed over."""
+        """Compute the gradient of the kernel, of spatial sizes `window`: at each offset products of x and y, summed
+        over batches."""
         reach = extents(window, self.holes)
         places = zip(self._spatial(x), self._spatial(y), reach, self.strides, self.pads, strict=True)
         pads = [(low, k + (m - 1) * s - n - low) for n, m, k, s, (low, _) in places]
@@ -69,7 +70,7 @@ class Convolution:
         return [x.shape[a] for a in self.order[2:]]
 
     def _regrouped(self, w: Array) -> Array:
-        """The kernel with the groups among x's features, where they were among y's."""
+        """Move the groups from y's features to x's features of a kernel."""
         out, into = self.kernel[:2]
         features, channels = w.shape[out], w.shape[into]
         split = w.reshape((*w.shape[:out], Dim.const(self.groups), features // self.groups, *w.shape[out + 1 :]))
@@ -116,7 +117,7 @@ class Convolution:
 
 @frozen
 class Pool:
-    """How windows lie on all axes of a tensor."""
+    """The windows on all axes of a tensor."""
 
     window: Sequence[Dim]
     strides: Sequence[int]
@@ -128,25 +129,25 @@ class Pool:
         return self._fold([*arrays, *starts], self.strides, (1,) * len(self.window), self.pads, body)
 
     def reduce(self, x: Array, kind: str, start: float | None = None) -> Array:
-        """kind: add, mul, max, min; padding changes nothing. start: what stands for nothing, where that is another."""
+        """Combine each window. kind: add, mul, max, min; padding changes nothing. start: another identity."""
         first = x.like(identity(kind, x.dtype) if start is None else start)
         return self.combine([x], [first], monoid_region(kind, x.dtype))[0]
 
     def spread(self, y: Array, sizes: Shape) -> Array:
-        """The adjoint of a sum: every element of y is added to all elements of its window in a tensor of `sizes`."""
+        """Compute the adjoint of a sum: add every element of y to all elements of its window in a tensor of `sizes`."""
         reach = extents(self.window, self.holes)
         places = zip(sizes, y.shape, reach, self.strides, self.pads, strict=True)
         pads = [(k - 1 - low, n - 1 - (m - 1) * s + low) for n, m, k, s, (low, _) in places]
         return self._fold([y, y.like(0)], (1,) * y.rank, self.strides, pads, monoid_region("add", y.dtype))[0]
 
     def maxima(self, x: Array, numbers: Array, start: float | None = None, nans: bool = True) -> list[Array]:
-        """The maximum of each window, and the number of the element that has it, see `maximum_region`."""
+        """Return the maximum of each window and the number of its element, see `maximum_region`."""
         least = x.like(identity("max", x.dtype) if start is None else start)
         starts = [least, filled(x.r, np.iinfo(np.int64).max, I64)]
         return self.combine([x, numbers], starts, maximum_region(x.r, x.dtype, nans))
 
     def chosen(self, x: Array, y: Array) -> Array:
-        """The gradient of maxima of x: of each window the first largest element gets the window's of y."""
+        """Compute the gradient of maxima of x: a window's first largest element gets its element of y."""
         canonical = x.r.facts.canonical
         return x.emit(
             "select_and_scatter",
@@ -179,9 +180,9 @@ class Pool:
 
 
 def maximum_region(r: Construction, dtype: np.dtype, nans: bool = True) -> Region:
-    """The larger of two (value, number), of equal ones the first; the start has the largest number.
+    """Make the region for the larger of two (value, number), of equal ones the first; the start has the largest number.
 
-    nans: the last NaN is the maximum. Otherwise a NaN is that where it comes first, and no other is.
+    nans: the last NaN is the maximum. Otherwise a NaN is the maximum only if it comes first.
     """
 
     def build(x: Scalar, at: Scalar, y: Scalar, other: Scalar) -> list[Scalar]:
@@ -196,7 +197,7 @@ def maximum_region(r: Construction, dtype: np.dtype, nans: bool = True) -> Regio
 
 
 def numbered(r: Construction, shape: Shape, spatial: int) -> Array:
-    """The number of each element within its last axes, in row-major order."""
+    """Number the elements within the last axes, in row-major order."""
     sizes = shape[len(shape) - spatial :]
     number = filled(r, 0, I64, sizes)
     for axis, size in enumerate(sizes):

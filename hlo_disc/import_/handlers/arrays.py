@@ -30,7 +30,7 @@ _INVERSES = {"sub": "subtract", "div": "divide"}
 
 
 class Array(expr.Array):
-    """A value with the reader that makes ops of it. Axes may be negative, as in -1 for the last one."""
+    """A value with the reader that emits ops on it. Axes may be negative, as in -1 for the last one."""
 
     __slots__ = ()
     r: Construction
@@ -43,25 +43,25 @@ class Array(expr.Array):
         return self if perm == tuple(range(self.rank)) else self.emit("transpose", perm=perm)
 
     def broadcast(self, shape: Sequence[Dim], dims: Sequence[int] | None = None) -> Array:
-        """Spread; dims: which axes of the result its own are, by default the last."""
+        """Broadcast. dims: the axes of the result that are the value's, by default the last."""
         return Array(self.r, self.r.broadcast(self.value, tuple(shape), None if dims is None else tuple(dims)))
 
     def expand(self, axis: int) -> Array:
-        """With an axis of size 1 more."""
+        """Insert an axis of size 1."""
         axis %= self.rank + 1
         return self.reshape((*self.shape[:axis], ONE, *self.shape[axis:]))
 
     def squeeze(self, axis: int) -> Array:
-        """Without an axis of size 1."""
+        """Remove an axis of size 1."""
         axis %= self.rank
         return self.reshape((*self.shape[:axis], *self.shape[axis + 1 :]))
 
     def flat(self) -> Array:
-        """All elements in one line."""
+        """Flatten to one axis."""
         return self.reshape((dim_product(self.shape),))
 
     def slice(self, axis: int, start: Dim | int, limit: Dim | int, stride: int = 1) -> Array:
-        """A part of one axis."""
+        """Take a part of one axis."""
         axis %= self.rank
         starts = tuple(Dim.of(start) if a == axis else ZERO for a in range(self.rank))
         limits = tuple(Dim.of(limit) if a == axis else n for a, n in enumerate(self.shape))
@@ -78,17 +78,17 @@ class Array(expr.Array):
         return self.emit("reverse", dims=self.axes(axes)) if self.rank and axes else self
 
     def iota(self, axis: int, dtype: DTypeLike = I32) -> Array:
-        """The index along an axis, of the same shape."""
+        """Return the index along an axis, in the same shape."""
         return iota(self.r, self.shape, axis, dtype)
 
     def axes(self, axes: Axes) -> tuple[int, ...]:
-        """Axes in order; None for all of them."""
+        """Return axes in order; None stands for all."""
         if axes is None or not self.rank:
             return tuple(range(self.rank))
         return tuple(sorted(axis % self.rank for axis in ((axes,) if isinstance(axes, int) else axes)))
 
     def reduce(self, kind: str, axes: Axes, keep: bool = False) -> Array:
-        """kind: add, mul, max, min, and, or. keep: axes stay, of size 1."""
+        """Reduce. kind: add, mul, max, min, and, or. keep: axes stay, with size 1."""
         kind = BOOLEAN.get(kind, kind) if self.dtype == expr.BOOL else kind
         axes = self.axes(axes)
         made = self
@@ -100,14 +100,14 @@ class Array(expr.Array):
         return self.reduce("add", axes, keep)
 
     def count(self, axes: Axes, dtype: DTypeLike) -> Array:
-        """How many elements some axes have, as a scalar."""
+        """Return the number of elements along some axes, as a scalar."""
         return filled(self.r, dim_product(self.shape[a] for a in self.axes(axes)), dtype)
 
     def mean(self, axes: Axes, keep: bool = False) -> Array:
         return self.sum(axes, keep) / self.count(axes, self.dtype)
 
     def cumulative(self, kind: str, axis: int, reverse: bool = False) -> Array:
-        """Running sums, products, maxima."""
+        """Return running sums, products or maxima."""
         start, body = filled(self.r, identity(kind, self.dtype), self.dtype), monoid_region(kind, self.dtype)
         return self.emit("cumulative", start, dim=axis % self.rank, reverse=reverse, body=body)
 
@@ -116,7 +116,7 @@ class Array(expr.Array):
         return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
     def window(self, axis: int, start: Array, size: Dim = ONE) -> Array:
-        """A part of one axis, whose place is data."""
+        """Take a part of one axis whose position is data."""
         sizes = tuple(size if a == axis else n for a, n in enumerate(self.shape))
         return self.emit("dynamic_slice", *_corner(self, axis, start), sizes=sizes)
 
@@ -125,23 +125,23 @@ class Array(expr.Array):
         return self.emit("dynamic_update_slice", part, *_corner(self, axis, start))
 
     def gather(self, indices: Array, depth: int) -> Array:
-        """The elements at vectors of `depth` indices, the last axis; along the other axes all."""
+        """Gather the elements at vectors of `depth` indices, on the last axis; of the other axes all."""
         numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
         return self.emit("gather", indices, **numbers, slice_sizes=sizes)
 
     def scatter(self, indices: Array, updates: Array, depth: int, kind: str = "set") -> Array:
-        """Updates combined into such places. kind: as in `combining`."""
+        """Combine updates into such positions. kind: as in `combining`."""
         numbers, body = _places(self, indices, depth), combining(self.r, kind, self.dtype)
         return self.emit("scatter", indices, updates, **numbers, unique=False, count=1, body=body)
 
 
 def _corner(x: Array, axis: int, start: Array) -> list[Array]:
-    """Where a part of one axis begins, in all of them."""
+    """Return the start indices, on all axes, of a part of one axis."""
     return [start if a == axis else start.like(0) for a in range(x.rank)]
 
 
 def combining(r: Construction, kind: str, dtype: np.dtype) -> Region:
-    """The region of a scatter. kind: set, where updates take the place of elements, sub, div, or a monoid's name."""
+    """Return the region of a scatter. kind: set, where updates replace elements, sub, div, or a monoid's name."""
     if kind == "set":
         return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
     if kind in _INVERSES:
@@ -150,7 +150,7 @@ def combining(r: Construction, kind: str, dtype: np.dtype) -> Region:
 
 
 def _places(x: Array, indices: Array, depth: int) -> Numbers:
-    """The numbers of a gather from the first `depth` axes, or a scatter into them."""
+    """Return the dimension numbers of a gather from the first `depth` axes, or of a scatter into them."""
     batch, indexed = indices.rank - 1, tuple(range(depth))
     return {
         "offset_dims": tuple(range(batch, batch + x.rank - depth)),
@@ -163,12 +163,12 @@ def _places(x: Array, indices: Array, depth: int) -> Numbers:
 
 
 def array(r: Reader, x: Operand) -> Array:
-    """An operand of the program."""
+    """Return an operand of the program as an array."""
     return Array(r, r.data(x))
 
 
 def together(arrays: Sequence[Array]) -> list[Array]:
-    """All in the shape that they broadcast to."""
+    """Broadcast all to a common shape."""
     r = arrays[0].r
     return [Array(r, x) for x in r.alike([x.value for x in arrays])]
 
@@ -180,23 +180,23 @@ def iota(r: Construction, shape: Sequence[Dim], axis: int, dtype: DTypeLike = I3
 def filled(
     r: Construction, x: Dim | complex | np.generic | np.ndarray, dtype: DTypeLike | None, shape: Sequence[Dim] = ()
 ) -> Array:
-    """A number, or a size, everywhere."""
+    """Fill a shape with a number or a size."""
     return Array(r, scalar(r, x, np.dtype(dtype))).broadcast(shape)
 
 
 def joined(arrays: Sequence[Array], axis: int) -> Array:
-    """Concatenated."""
+    """Concatenate arrays."""
     r = arrays[0].r
     return Array(r, make_concatenate(r, [x.value for x in arrays], axis % arrays[0].rank))
 
 
 def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: object) -> list[Array]:
-    """An op with several results."""
+    """Emit an op with several results."""
     return [Array(r, x) for x in r.emit_all(name, [x.value for x in arrays], **attrs)]
 
 
 def matmul(a: Array, b: Array, dtype: np.dtype, batch: int = 0) -> Array:
-    """(batch …, m, k) x (batch …, k, n): sums of products in `dtype`."""
+    """Multiply matrices, (batch …, m, k) x (batch …, k, n), with sums in `dtype`."""
     lead = tuple(range(batch))
     return a.emit(
         "dot_general", b, lhs_batch=lead, rhs_batch=lead, lhs_contract=(a.rank - 1,), rhs_contract=(batch,),
@@ -207,7 +207,7 @@ def matmul(a: Array, b: Array, dtype: np.dtype, batch: int = 0) -> Array:
 def dot(
     a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int = 0, dtype: DTypeLike | None = None
 ) -> Array:
-    """Products summed over some axes, the first `batch` axes of both taken together."""
+    """Multiply and sum over some axes; the first `batch` axes of both are paired."""
     for i, j in (*((k, k) for k in range(batch)), *zip(lhs, rhs, strict=True)):
         a.r.equal(a.shape[i], b.shape[j], f"dimensions {i} and {j} of the operands")
     lead = tuple(range(batch))
@@ -216,14 +216,14 @@ def dot(
 
 
 def eps(dtype: np.dtype) -> float:
-    """The distance from 1 to the next number."""
+    """Return the distance from 1 to the next number."""
     return float(np.finfo(part_dtype(dtype)).eps)
 
 
 def loop(
     r: Construction, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
 ) -> list[Array]:
-    """Carry arrays through iterations for as long as a test of them holds. Both functions take the carried arrays."""
+    """Loop over carried arrays while a test of them holds. Both functions take the carried arrays."""
     inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
     carried = [Array(r, x) for x in inputs]
 

@@ -1,4 +1,4 @@
-"""CHLO's `broadcast_*` ops: their operands brought to one shape, then the op of StableHLO."""
+"""CHLO's `broadcast_*` ops: the operands are broadcast to one shape, then StableHLO's op is applied."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _broadcast(name: str) -> Handler:
 
 
 def _operands(r: Reader, op: ir.OpView, operands: list[Operand]) -> list[Operand]:
-    """Operands of one shape. `broadcast_dimensions` are the axes of one of lower rank; by default it gets the last."""
+    """Broadcast the operands. `broadcast_dimensions` are the axes of the operand of lower rank, by default the last."""
     values = [r.data(x) for x in operands]
     rank = max(x.rank for x in values)
     axes = [tuple(range(rank - x.rank, rank)) for x in values]
@@ -49,7 +49,7 @@ def _operands(r: Reader, op: ir.OpView, operands: list[Operand]) -> list[Operand
 
 
 def common(r: Reader, a: Dim, b: Dim) -> Dim:
-    """The size that two broadcast to."""
+    """Return the size to which two sizes broadcast."""
     if a is ONE or b is ONE:
         return b if a is ONE else a
     if r.facts.equal(a, b) is Truth.YES:

@@ -1,4 +1,4 @@
-"""Function calls, composites, custom calls, and what only marks or orders values."""
+"""Function calls, composites, custom calls, and ops that only mark or order values."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _dim(attribute: ir.Attribute) -> Dim:
 
 
 def _size(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of.
+    """Read `custom_call @hlo_disc.size(values) {dims, size}`: a size computed from the values of its dims.
 
-    With the attribute `fits` it is a number, which the result's type has to hold: where it is "made", or where it is
+    With the attribute `fits` it is a number that the result's type must hold: where it is "made", or where it is
     "used".
     """
     names = r.attr(op, "dims", text)

@@ -1,7 +1,7 @@
 """A custom call's dictionary of attributes as plain data: (name, kind, dtype, content) sorted by name.
 
-The kinds are those of the XLA FFI: scalar and array have their elements' bytes as hexadecimal digits, string its text,
-dictionary a nested tuple; so it can be written to a file, compared, and handed to the runtime.
+The kinds are those of the XLA FFI. The content of scalar and array is their elements' bytes in hexadecimal digits, of
+string its text, of dictionary a nested tuple. So it can be saved, compared, and passed to the runtime.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLOATS = {"f32": np.float32, "f64": np.float64}
 
 
 def config_of(dictionary: ir.DictAttr) -> Config:
-    """Raises ValueError for an attribute that the XLA FFI has no form for."""
+    """Convert a dictionary. Raises ValueError for an attribute that the XLA FFI has no form for."""
     names = sorted(dictionary[i].name for i in range(len(dictionary)))
     return tuple((name, *_attribute(name, dictionary[name])) for name in names)
 

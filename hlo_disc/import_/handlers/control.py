@@ -1,7 +1,7 @@
 """Control flow: `while`, `case` and `if` as ops with regions; tokens, which carry nothing; tuples.
 
-A carried value that the body returns unchanged is no carried value: it is captured like any other, so that sizes which
-pass through a loop stay sizes. Carried tensors have the shapes of their initial values, and the body must keep them.
+A carried value that the body returns unchanged is captured instead, so that sizes which pass through a loop stay sizes.
+Carried tensors have the shapes of their initial values, and the body must keep them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _while(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
 
 
 def make_while(r: Reader, test: ir.Region, step: ir.Region, operands: list[Operand]) -> list[Operand]:
-    """The loop of two regions that take all operands."""
+    """Make the loop of two regions that take all operands."""
     block = step.blocks[0]
     arguments, returned = list(block.arguments), list(list(block.operations)[-1].operands)
     carried = [
@@ -57,7 +57,7 @@ def make_while(r: Reader, test: ir.Region, step: ir.Region, operands: list[Opera
 
 
 def _need_shape(r: Reader, value: Value, expected: Value, what: str) -> None:
-    """The sizes of a value are those expected, or the program is not supported."""
+    """Require that a value has the expected sizes; otherwise the program is unsupported."""
     for axis, (a, b) in enumerate(zip(value.shape, expected.shape, strict=True)):
         try:
             r.agree(a, b, f"{what}: dimension {axis}, and what is expected there,")
@@ -81,9 +81,10 @@ def _choose(r: Reader, index: Operand, regions: Sequence[ir.Region]) -> Result:
     return make_choice(r, r.data(index), regions)
 
 
-def make_choice(r: Reader, index: Value, regions: Sequence[ir.Region], operands: Sequence[Operand] = ()) -> Result:
-    """The results of one of the regions, the last one for a number that none has; all are given the operands."""
-    results = iter(make_branches(r, index, regions, [operands] * len(regions)))
+def make_choice(r: Reader, index: Value, regions: Sequence[ir.Region]) -> Result:
+    """Emit a choice between regions without arguments; an index without a region takes the last one. Returns the
+    results."""
+    results = iter(make_branches(r, index, regions, [()] * len(regions)))
     return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
 
 
@@ -92,7 +93,7 @@ def make_branches(
 ) -> tuple[Value, ...]:
     """Emit a choice between regions with their own operands; return the tensors of the results.
 
-    An index that no region has takes the last region.
+    An index without a region takes the last one.
     """
     made = [r.region(region, [], given) for region, given in zip(regions, operands, strict=True)]
     branches, captured = with_captures(made, 0)

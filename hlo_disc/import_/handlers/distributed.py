@@ -1,4 +1,4 @@
-"""Collectives and device numbers, which have one meaning on a single device, and what has none.
+"""Collectives and device numbers, which have one meaning on a single device, and communication, which has none.
 
 A program runs on replica 0, partition 0, which is alone in its group. A group with further devices is refused; so is
 communication with a host process that does not exist here. Source of the meanings: the StableHLO specification.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _alone(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    """A collective over a group of one gives every operand back."""
+    """Return every operand of a collective over a group of one."""
     groups = _groups(r, op)
     others = sorted({number for number in groups if number > 0})
     if others:
@@ -39,7 +39,7 @@ def _groups(r: Reader, op: ir.OpView) -> tuple[int, ...]:
 
 
 def _typed(r: Reader, op: ir.OpView, values: list[Value]) -> list[Value]:
-    """The values in the types that the module writes: a reduction's may be wider than its operand's."""
+    """Convert values to the types that the module writes: a reduction's may be wider than its operand's."""
     dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
     if len(values) == len(dtypes):
         values = [Array(r, x).cast(t).value for x, t in zip(values, dtypes, strict=True)]

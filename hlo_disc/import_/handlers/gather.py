@@ -45,7 +45,7 @@ OF_SCATTER = (
 
 
 class _Written(Protocol):
-    """Dimension numbers as StableHLO has them, or XLA."""
+    """The dimension numbers in StableHLO's or XLA's form."""
 
     index_vector_dim: int
 
@@ -108,7 +108,7 @@ def _fits(r: Reader, sizes: Shape, limits: Shape) -> None:
 
 
 def _known_corner(r: Reader, starts: Sequence[Operand], limits: Shape, sizes: Shape) -> Shape | None:
-    """The start of a slice that is known not to be clamped, for which a plain slice will do."""
+    """Return a start that is known not to be clamped, so that a plain slice will do; else None."""
     corner = []
     for start, limit, size in zip(starts, limits, sizes, strict=True):
         if size is limit:
@@ -132,7 +132,7 @@ def _dynamic_update_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> 
 
 
 def make_update(r: Reader, x: Value, update: Value, starts: Sequence[Value]) -> Value:
-    """A window of an operand in another's place."""
+    """Write a window at a position of an operand."""
     for axis, (size, limit) in enumerate(zip(update.shape, x.shape, strict=True)):
         r.at_most(size, limit, f"the update's size {{0}} in dimension {axis} is larger than the operand's {{1}}")
     return r.emit("dynamic_update_slice", (x, update, *starts))
@@ -150,7 +150,7 @@ def _dynamic_gather(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
 
 
 def make_gather(r: Reader, x: Value, indices: Operand, numbers: Numbers, sizes: Shape) -> Value:
-    """Windows of an operand. numbers: the axes, by the names of DHLO's attributes."""
+    """Gather windows of an operand. numbers: the axes, by the names of DHLO's attributes."""
     # Nothing is taken where there is no index: a gather of no elements from an empty dimension is fine.
     index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else r.data(indices).shape
     some = Dim.min(1, dim_product(n for a, n in enumerate(index_shape) if a != numbers["index_vector_dim"]))
@@ -172,14 +172,14 @@ def make_gather(r: Reader, x: Value, indices: Operand, numbers: Numbers, sizes: 
 
 
 def _index_fits(r: Reader, numbers: Numbers, indices: Shape) -> None:
-    """An index vector is as long as the axes that it starts in are many."""
+    """Require that an index vector has one entry for each axis that it indexes."""
     vector, count = numbers["index_vector_dim"], len(numbers["start_index_map"])
     length = indices[vector] if vector < len(indices) else ONE
     r.equal(length, Dim.const(count), "the length of an index vector and the number of axes that it is for")
 
 
 def window_start(indices: Symbolic, axes: Sequence[int], rank: int) -> list[Operand]:
-    """Where a window begins whose place on some axes is known; elsewhere it is 0."""
+    """Return where a window begins whose position is known on some axes; on the others it is 0."""
     zero = Symbolic(indices.dtype, (), (ZERO,))
     starts: list[Operand] = [zero] * rank
     for axis, element in zip(axes, indices.elements, strict=True):
@@ -209,7 +209,7 @@ def make_scatter(
     combining: tuple[Region, tuple[Value, ...]],
     unique: bool = False,
 ) -> Sequence[Value]:
-    """Windows put into operands. combining: the region, and what it captures. unique: no place comes twice."""
+    """Scatter windows into operands. combining: the region, and its captured values. unique: no index occurs twice."""
     for values in (xs, updates):
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)
@@ -238,7 +238,7 @@ def _scatter_fits(r: Reader, numbers: Numbers, shape: Shape, indices: Shape, upd
 
 
 def _torch_index_select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """Whole slices of one dimension; the first `batch_dims` dimensions are those of the index too."""
+    """Take whole slices of one dimension; the first `batch_dims` dimensions are paired with those of the index."""
     x, at = map(r.data, operands)
     dim, batch = r.attr(op, "dim", integer), r.attr(op, "batch_dims", integer)
     if not 0 <= batch <= dim < x.rank or batch > at.rank:
@@ -251,7 +251,7 @@ def _torch_index_select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Va
 
 
 def make_take(r: Construction, x: Value, at: Value, axis: int, batch: int = 0) -> Value:
-    """Whole slices of one axis, by their numbers; the first `batch` axes are those of `at` too."""
+    """Take whole slices of one axis, by their numbers; the first `batch` axes are paired with those of `at`."""
     after = range(axis + at.rank - batch, x.rank + at.rank - batch - 1)
     return r.emit(
         "gather",

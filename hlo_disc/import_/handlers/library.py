@@ -45,7 +45,7 @@ Orders = tuple[tuple[Order, ...], tuple[Order, ...]]  # of operands and results
 
 
 def custom_call(r: Reader, op: ir.OpView, target: str, operands: list[Operand]) -> Result:
-    """A call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
+    """Read a call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
     if target in _CALLBACKS:
         r.unsupported(_OF_A_PROCESS)
     if "called_computations" in op.attributes and len(ir.ArrayAttr(op.attributes["called_computations"])):
@@ -82,7 +82,7 @@ def custom_call(r: Reader, op: ir.OpView, target: str, operands: list[Operand]) 
 
 
 def _callback(r: Reader, op: ir.OpView) -> Config:
-    """The function itself, where the module names it by a number."""
+    """Return the Python function, if the module names it by a number."""
     number = ir.DictAttr(op.attributes["mhlo.backend_config"])["number"] if r.callbacks else None
     if number is None:
         r.unsupported(_OF_A_PROCESS)
@@ -90,7 +90,7 @@ def _callback(r: Reader, op: ir.OpView) -> Config:
 
 
 def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:
-    """The singular vectors of a matrix without elements, which LAPACK is not asked for, are those of the identity."""
+    """Replace singular vectors of a matrix without elements by those of the identity, since LAPACK is not called."""
     rows, columns = matrix.shape[-2:]
     if all(r.facts.at_most(ONE, d) is Truth.YES for d in (rows, columns)):
         return factor
@@ -101,7 +101,7 @@ def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:
 
 
 def _indices(matrix: Array) -> tuple[Array, Array]:
-    """The row and the column of every element."""
+    """Return the row and the column of every element."""
     return matrix.iota(-2, I64), matrix.iota(-1, I64)
 
 
@@ -115,8 +115,8 @@ def call_library(
     aliases: tuple[tuple[int, int], ...] = (),
     effect: bool = False,
 ) -> list[Value]:
-    """Emit a call. Operands and results are as the handler sees them; `orders` says how their axes lie in memory,
-    outermost first."""
+    """Emit a call. Operands and results have the handler's shapes; `orders` gives their axes in memory, outermost
+    first."""
     physical = [Array(r, x).transpose(order).value for x, order in zip(operands, orders[0], strict=True)]
     lying = [(t, tuple(shape[axis] for axis in order)) for (t, shape), order in zip(types, orders[1], strict=True)]
     made = _emit(r, target, config, physical, lying, orders, aliases, effect)
@@ -153,7 +153,7 @@ def _inverse(perm: Order) -> Order:
 
 
 def _config(r: Reader, op: ir.OpView, target: str) -> Config:
-    """The dictionary that the handler gets. Custom calls of the APIs before the typed one are refused."""
+    """Return the dictionary that the handler gets. Custom calls of the APIs before the typed one are refused."""
     attributes = op.attributes
     found = attributes["mhlo.backend_config"] if "mhlo.backend_config" in attributes else None
     if found is None:
@@ -188,7 +188,7 @@ def _ranks(r: Reader, op: ir.OpView) -> list[int]:
 
 
 def _orders(op: ir.OpView, name: str, ranks: Sequence[int]) -> list[Order]:
-    """For each value its axes, outermost first; layouts are written innermost first."""
+    """Return the axes of each value, outermost first; layouts are written innermost first."""
     if name not in op.attributes:
         return [tuple(range(rank)) for rank in ranks]
     return [tuple(reversed(ints(layout))) for layout in ir.ArrayAttr(op.attributes[name])]
@@ -212,7 +212,7 @@ def _flag(r: Reader, op: ir.OpView, name: str) -> bool:
 
 
 def _cholesky(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """The factor with zeros in the other triangle; all NaN where the matrix is not positive definite, as XLA has it."""
+    """Factor, with zeros in the other triangle; all NaN if the matrix is not positive definite, as in XLA."""
     given, lower = r.data(operands[0]), _flag(r, op, "lower")
     rows, columns = given.shape[-2:]
     r.equal(rows, columns, "rows and columns")
@@ -253,17 +253,17 @@ def _triangular_solve(r: Reader, op: ir.OpView, operands: list[Operand]) -> Valu
 
 
 def config_bytes(**characters: bytes) -> Config:
-    """A dictionary of characters, which LAPACK's handlers take as unsigned bytes."""
+    """Make a dictionary of characters, which LAPACK's handlers take as unsigned bytes."""
     return tuple((name, "scalar", "uint8", character.hex()) for name, character in sorted(characters.items()))
 
 
 def lapack_name(name: str, x: Value) -> str:
-    """A routine's handler for the type of a value."""
+    """Return a routine's handler for the type of a value."""
     return f"lapack_{_LAPACK_PREFIX[x.dtype.name]}{name}_ffi"
 
 
 def _widened(r: Construction, x: Value) -> Value:
-    """Types that LAPACK has not are computed in f32."""
+    """Return f32 for types that LAPACK does not have."""
     if x.dtype.name in _LAPACK_PREFIX:
         return x
     if dtype_class(x.dtype) != "float":
@@ -284,7 +284,7 @@ def _fft(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
 
 
 def dynamic_fft(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """`custom_call @hlo_disc.fft(x, lengths) {transform}`: StableHLO's op has no dynamic form."""
+    """Read `custom_call @hlo_disc.fft(x, lengths) {transform}`: StableHLO's op has no dynamic form."""
     return _make_fft(r, r.data(operands[0]), r.attr(op, "transform", text), r.sizes(operands[1]))
 
 

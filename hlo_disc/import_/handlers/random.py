@@ -1,4 +1,4 @@
-"""Random numbers as ordinary ops: the counter-based generators of XLA, bit for bit, and distributions made of them.
+"""Random numbers as ordinary ops: XLA's counter-based generators, bit for bit, and distributions made from them.
 
 Threefry-2x32 (20 rounds) and Philox-4x32 (10 rounds) are those of Salmon, Moraes, Dror and Shaw, "Parallel random
 numbers: as easy as 1, 2, 3" (2011). Which counter an element has, and which word of the result it takes, is XLA's.
@@ -45,7 +45,7 @@ def _rng_bit_generator(r: Reader, op: ir.OpView, operands: list[Operand]) -> Res
 
 
 def _dynamic_rng_bit_generator(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    """JAX's custom call with the shape as its second operand."""
+    """Read JAX's custom call, whose second operand is the shape."""
     return _generated(r, op, r.data(operands[0]), r.sizes(operands[1]))
 
 
@@ -55,7 +55,7 @@ def _generated(r: Reader, op: ir.OpView, state: Value, shape: Shape) -> Result:
 
 
 def generate(r: Reader, state: Value, shape: Shape, dtype: np.dtype, by_threefry: bool) -> tuple[Value, Value]:
-    """The state behind the numbers, and random bits as elements of a type."""
+    """Return the generator's new state, and random bits as elements of a type."""
     if state.dtype != U64 or state.rank != 1 or not state.shape[0].is_const or not 2 <= state.shape[0].value <= 3:
         r.unsupported(f"a generator's state must be 2 or 3 numbers of 64 bits, not {state}")
     if dtype_class(dtype) in ("bool", "complex"):
@@ -67,7 +67,7 @@ def generate(r: Reader, state: Value, shape: Shape, dtype: np.dtype, by_threefry
 
 
 def _as(bits: Array, dtype: np.dtype) -> Value:
-    """The low bits as elements of `dtype`."""
+    """Return the low bits as elements of `dtype`."""
     width = bit_width(dtype)
     unsigned = np.dtype(getattr(ml_dtypes, f"uint{width}", f"uint{width}"))
     bits = bits.cast(unsigned)
@@ -78,7 +78,7 @@ def _as(bits: Array, dtype: np.dtype) -> Value:
 
 
 def halves(x: A) -> tuple[A, A]:
-    """The low and the high 32 bits."""
+    """Return the low and the high 32 bits."""
     return x.cast(U32), (x >> 32).cast(U32)
 
 
@@ -87,7 +87,7 @@ def whole(low: A, high: A) -> A:
 
 
 def _position(r: Reader, shape: Shape) -> Array:
-    """The row-major number of each element."""
+    """Return the row-major number of each element."""
     position = filled(r, 0, U64, shape)
     for axis, size in enumerate(shape):
         position = position * size + iota(r, shape, axis, U64)
@@ -98,7 +98,7 @@ def _position(r: Reader, shape: Shape) -> Array:
 
 
 def threefry(key: tuple[A, A], x: tuple[A, A]) -> tuple[A, A]:
-    """Two words of 32 bits from as many of a counter."""
+    """Return two words of 32 bits from two words of a counter."""
     ks = (*key, key[0] ^ key[1] ^ _PARITY)
     a, b = x[0] + ks[0], x[1] + ks[1]
     for group in range(5):
@@ -112,7 +112,7 @@ def threefry(key: tuple[A, A], x: tuple[A, A]) -> tuple[A, A]:
 def _threefry_bits(
     r: Reader, key: Array, counter: Sequence[Array], shape: Shape, width: int
 ) -> tuple[list[Array], Array]:
-    """The new counter and the bits. Two words of 32 bits come from one counter."""
+    """Return the new counter and the bits. One counter gives two words of 32 bits."""
     second = None
     if width == 64:
         at, count = _position(r, shape), filled(r, dim_product(shape), U64)
@@ -127,9 +127,10 @@ def _threefry_bits(
 
 
 def _halved_positions(r: Reader, shape: Shape) -> tuple[Array, Array, Array | None]:
-    """Where an element is in `shape` with one axis halved, how many elements that has, and which half is meant.
+    """Return each element's position in `shape` with one axis halved, the number of such elements, and the half it is
+    in.
 
-    The axis is the first of even size, else the first of the largest. What only a call knows is chosen there.
+    The axis is the first of even size, else the first of the largest. If only a call knows it, the program selects it.
     """
     if not shape:
         return filled(r, 0, U64), filled(r, 1, U64), None
@@ -154,7 +155,8 @@ def _halved_at(r: Reader, shape: Shape, axis: int) -> tuple[Array, Array, Array]
 def _choose(
     r: Reader, shape: Shape, axis: int, found: tuple[Array, Array, Array], rest: tuple[Array, Array, Array]
 ) -> tuple[Array, Array, Array]:
-    """`found` if `axis` is even, or all axes are odd and it is the largest; `rest` is the choice of later axes."""
+    """Select `found` if `axis` is even, or if all axes are odd and it is the largest; else `rest`, the choice of later
+    axes."""
     odd = [size % 2 for size in shape]
     if odd[axis] is ZERO:
         return found
@@ -173,7 +175,7 @@ def _choose(
 
 
 def philox(key: tuple[A, A], x: tuple[A, A, A, A]) -> tuple[A, A, A, A]:
-    """Four words of 32 bits from as many of a counter."""
+    """Return four words of 32 bits from four words of a counter."""
     for number in range(10):
         if number:
             key = key[0] + _WEYL[0], key[1] + _WEYL[1]
@@ -185,7 +187,7 @@ def philox(key: tuple[A, A], x: tuple[A, A, A, A]) -> tuple[A, A, A, A]:
 
 
 def philox_bits(r: Reader, key: Array, counter: Sequence[Array], shape: Shape, width: int) -> tuple[list[Array], Array]:
-    """The new counter and the bits. One counter of 128 bits gives four words, and to elements in turn."""
+    """Return the new counter and the bits. One counter of 128 bits gives four words, dealt to elements in turn."""
     low, high = counter if len(counter) == 2 else (counter[0], key)  # a state of two is short of one: XLA takes the key
     count = dim_product(shape)
     each = 128 // width
@@ -204,7 +206,7 @@ def philox_bits(r: Reader, key: Array, counter: Sequence[Array], shape: Shape, w
 
 
 def _rng(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """StableHLO says nothing of the bits: they are those of Threefry, a key for every op of the module."""
+    """Draw by Threefry, with a key for every op of the module: StableHLO does not define the bits."""
     a, b = (array(r, x) for x in operands[:2])
     shape = r.sizes(operands[2])
     words = threefry(halves(filled(r, _SEED + len(r.builder.ops), U64)), halves(_position(r, shape)))
@@ -213,20 +215,20 @@ def _rng(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
 
 
 def unit(words: tuple[Array, Array], dtype: np.dtype) -> Array:
-    """Numbers in [0, 1): as many leading bits as the significand has."""
+    """Return numbers in [0, 1), from as many leading bits as the significand has."""
     bits, width = (whole(*words), 64) if dtype == F64 else (words[0], 32)
     return (bits >> (width - _DIGITS[dtype])).cast(dtype) * 2.0 ** -_DIGITS[dtype]
 
 
 def normal_pair(words: tuple[Array, Array], dtype: np.dtype) -> list[Array]:
-    """Two normal numbers, by the method of Box and Muller."""
+    """Return two normal numbers, by the method of Box and Muller."""
     first, second = unit(words, dtype), unit((words[1], words[0]), dtype)
     radius, angle = ((1 - first).log() * -2.0).sqrt(), second * (2 * math.pi)
     return [radius * angle.op(name) for name in ("cosine", "sine")]
 
 
 def _uniform(words: tuple[Array, Array], low: Array, high: Array) -> Array:
-    """Between two scalars, the second excluded."""
+    """Draw between two scalars, the second excluded."""
     dtype = low.dtype
     if dtype == BOOL:
         return (words[0] & 1) == 1

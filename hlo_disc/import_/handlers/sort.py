@@ -1,4 +1,4 @@
-"""Sort, and what is a sort of which the first elements are kept."""
+"""Sorts, and ops that keep the first elements of a sort."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _sort(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
 def make_sort(
     r: Construction, xs: Sequence[Value], body: Region, captured: Sequence[Value], dim: int, stable: bool
 ) -> Sequence[Value]:
-    """Operands sorted along an axis by a region, and what it captures."""
+    """Sort operands along an axis by a region, with the values it captures."""
     r.same_shape(xs)
     return r.emit_all("sort", (*xs, *captured), dim=dim, stable=stable, count=len(xs), body=body)
 
 
 def first_operand_order(r: Construction, xs: Sequence[Value], descending: bool = False) -> Region:
-    """The region by which operands are sorted together, in the total order of the first."""
+    """Return the region that sorts operands together, in the total order of the first."""
     types = [(x.dtype, ()) for x in xs for _ in range(2)]
     direction = "GT" if descending else "LT"
     return make_region(
@@ -51,14 +51,14 @@ def first_operand_order(r: Construction, xs: Sequence[Value], descending: bool =
 
 
 def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:
-    """The first k elements along an axis."""
+    """Take the first k elements along an axis."""
     r.at_most(k, x.shape[dim], f"the {{0}} elements to take of dimension {dim} are more than its {{1}}")
     limit = tuple(k if axis == dim else n for axis, n in enumerate(x.shape))
     return make_slice(r, x, (ZERO,) * x.rank, limit, (1,) * x.rank)
 
 
 def _top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
-    """The largest (or smallest) elements of the last axis in order, and where they are; of equal ones the first."""
+    """Return the largest (or smallest) elements of the last axis in order, and indices; of equal ones the first."""
     attributes: ir.OpAttributeMap | ir.DictAttr = op.attributes
     if "mhlo.attributes" in attributes:  # a custom call that stands for the op
         attributes = ir.DictAttr(attributes["mhlo.attributes"])
@@ -72,7 +72,7 @@ def _dynamic_top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequenc
 
 
 def take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
-    """The first k elements of sorted rows, and where they are."""
+    """Return the first k elements of sorted rows, and their indices."""
     dim = x.rank - 1
     where = r.emit("iota", (), shape=x.shape, dim=dim, dtype=I32)
     body = first_operand_order(r, [x, where], largest)
@@ -80,7 +80,7 @@ def take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
 
 
 def _approx_top_k(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
-    """Exactly, as XLA does on a CPU: the operands sorted by a function of the module, cut to the result's size."""
+    """Sort exactly, as XLA does on a CPU, by a function of the module, and cut to the result's size."""
     config, count = ir.DictAttr(op.attributes["mhlo.backend_config"]), len(op.results)
     xs = [r.data(x) for x in operands[:count]]
     dim = integer(config["reduction_dim"])

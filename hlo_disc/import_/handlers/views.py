@@ -59,7 +59,7 @@ def make_broadcast(r: Construction, x: Value, shape: Shape, dims: tuple[int, ...
 
 
 def _broadcast_shape(r: Construction, x: Value, shape: Shape, dims: tuple[int, ...]) -> Shape:
-    """`shape`, with guards for what an operand dim must be: 1, or the result's size."""
+    """Return `shape`, with guards for operand dims, which must be 1 or the result's size."""
     if all(size is ONE or size is shape[axis] for size, axis in zip(x.shape, dims, strict=True)):
         return shape
     result = list(shape)
@@ -124,7 +124,7 @@ def make_slice(r: Construction, x: Value, start: Shape, limit: Shape, stride: tu
 
 
 def _set_dimension_size(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """The first `size` elements of a dimension; the operand has no others as far as the program is concerned."""
+    """Take the first `size` elements of a dimension; for the program the operand has no others."""
     x, axis = r.data(operands[0]), r.attr(op, "dimension", integer)
     (size,) = r.tensor_shape(r.elements(operands[1]))
     limit = tuple(size if a == axis else n for a, n in enumerate(x.shape))

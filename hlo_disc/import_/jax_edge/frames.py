@@ -1,4 +1,4 @@
-"""Read from its code what a frame of Python is about to do: who asks, what it calls, whether it wants the result."""
+"""Reads from a Python frame's code what it is doing: who asks, what it calls, whether it uses the result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from jax._src import core
 
 
 def asking_frame(frame: FrameType) -> FrameType:
-    """Return the frame that asks: this one, or the caller of JAX's comparison of shapes that it belongs to."""
+    """Return the frame that asks: this one, or the caller of JAX's comparison of shapes in which it is."""
     while frame.f_code.co_filename == core.__file__ and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 def is_dropped(frame: FrameType) -> bool:
-    """Whether a frame drops the result of what it calls now: it is only to be seen that there is one."""
+    """Whether a frame drops the result of its present call."""
     code, at = frame.f_code.co_code, frame.f_lasti + 2
     while code[at] == dis.opmap["CACHE"]:
         at += 2
@@ -25,7 +25,7 @@ def is_dropped(frame: FrameType) -> bool:
 
 
 def callee(frame: FrameType) -> object:
-    """Return what a frame calls now, where names and attributes say it; None where it is not known."""
+    """Return the function that a frame is calling, if names and attributes tell; else None."""
     *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
     while before and before[-1].opname in ("PRECALL", "KW_NAMES"):
         before.pop()

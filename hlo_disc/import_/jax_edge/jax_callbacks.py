@@ -1,7 +1,7 @@
 """Python functions that a JAX program calls as it runs: pure, io and debug callbacks, and `jax.debug.print`.
 
-Each is lowered to a custom call of ours, which names the function by a number and ignores tokens: ops with effects stay
-in the order of the program. A function gets JAX's own arrays. All of JAX's internals that this needs are here.
+Each is lowered to a custom call of ours, which names the function by a number. Tokens are ignored: ops with effects
+stay in the order of the program. A function gets JAX's own arrays.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 _ELSEWHERE = (*_ATOMS, type, types.ModuleType, types.CodeType, np.ndarray, jax.Array)
 
 
-class CallbackError(CallError, jax.errors.JaxRuntimeError):
-    """A function that a program calls back has raised, which is the cause, or has returned what it must not."""
+class CallbackError(CallError, jax.errors.JaxRuntimeError):  # type: ignore[misc]  # JAX's error has no type
+    """A callback failed: it raised the cause of this error, or returned a result of another type."""
 
 
 class Callback:
-    """A Python function that a program calls. Equal ones do the same, and equal texts say that they do.
+    """A Python function that a program calls. Equal ones compute the same; their equal texts decide that.
 
-    run: what JAX calls with the arrays, and with `params` by name. types: of the results.
+    run: the function that JAX calls with the arrays, and with `params` by name. types: those of the results.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Callback:
     def __call__(
         self, where: str, operands: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]
     ) -> list[np.ndarray]:
-        """The results as a program takes them. where: the op with the user's line, for messages."""
+        """Call the function. Returns the results as a program takes them. where: the op with the user's line, for
+        messages."""
         try:
             with core.eval_context():  # the program may run while JAX traces something else
                 return self._checked(self._run(*operands, **self._params), shapes)
@@ -77,7 +78,7 @@ class Callback:
             raise CallbackError(f"{where} failed: {type(error).__name__}: {error}") from error
 
     def _checked(self, results: Sequence[ArrayLike], shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-        """JAX's own checks of what is returned, and its conversions."""
+        """Apply JAX's own checks of returned values, and its conversions."""
         if len(results) != len(shapes):
             raise RuntimeError(f"it returned {len(results)} results, {len(shapes)} are expected")
         arrays = []
@@ -94,7 +95,8 @@ class Callback:
 
 
 def rules(callbacks: list[Callback]) -> Iterator[tuple[core.Primitive, Callable[..., Sequence[MlirValue]]]]:
-    """The primitives with their lowerings, which add to `callbacks`: custom calls name them by their place there."""
+    """Return the primitives with their lowerings, which add to `callbacks`: custom calls name functions by their index
+    there."""
     for module, name in _PRIMITIVES:
         run = getattr(module, f"{name}_impl")
         yield getattr(module, f"{name}_p"), functools.partial(_lower, callbacks, name, run)
@@ -127,7 +129,7 @@ def _lower(
 
 
 def _settle_sizes(things: Iterable[object]) -> None:
-    """Make numbers of the sizes that a function reads from where it was made: when it runs, they mean nothing."""
+    """Replace the sizes in a function's closure by numbers: at run time, traced sizes have no meaning."""
     todo, seen = list(things), set[int]()
     while todo:
         thing = todo.pop()
@@ -142,7 +144,7 @@ def _settle_sizes(things: Iterable[object]) -> None:
 
 
 def _identity(thing: object, within: tuple[int, ...]) -> Hashable:
-    """Equal for things that are the same, and for functions with the same code that read the same."""
+    """Return a key equal for the same object, and for functions with the same code that read the same values."""
     if isinstance(thing, _ATOMS):
         return type(thing).__name__, repr(thing)
     if isinstance(thing, jax.tree_util.PyTreeDef):

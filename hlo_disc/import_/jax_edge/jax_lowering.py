@@ -1,7 +1,7 @@
-"""Primitives that JAX cannot lower at symbolic sizes, for want of an op or by mistake, lowered in another way.
+"""Other lowerings of primitives that JAX cannot lower at symbolic sizes, for want of an op or by mistake.
 
-The rules hold for our own lowering alone: nothing is registered with JAX. All of JAX's internals that this needs are
-here, and among the rows of `jax_names.py`.
+The rules are used only when hlo_disc lowers: nothing is registered with JAX. The names inside JAX that they need are
+rows of `jax_names.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _of_devices: Any = getattr(parallel, "_allreduce_lowering", None) or parallel._a
 def parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParameters:
     """Return the `_private_parameters` for `Traced.lower`.
 
-    callbacks: where functions that the program calls back are put.
+    callbacks: receives the functions that the program calls back.
     """
     reductions = (
         (parallel.psum_p, lax_internal.add_p, lax_internal.reduce_sum),
@@ -60,7 +60,8 @@ def parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParamete
 def _fft(
     ctx: mlir.LoweringRuleContext, x: MlirValue, *, fft_type: fft.FftType, fft_lengths: Sequence[Size]
 ) -> Sequence[MlirValue]:
-    """`hlo_disc.fft(x, lengths) {transform}` where a length is symbolic: `stablehlo.fft` writes them as numbers."""
+    """Lower to `hlo_disc.fft(x, lengths) {transform}` if a length is symbolic, since `stablehlo.fft` writes lengths as
+    numbers."""
     if all(isinstance(n, int) for n in fft_lengths):
         return fft._fft_lowering(ctx, x, fft_type=fft_type, fft_lengths=fft_lengths)
     lengths = mlir.eval_dynamic_shape_as_tensor(ctx, fft_lengths)
@@ -82,7 +83,7 @@ def _all_reduce(
     axes: Sequence[int | str],
     axis_index_groups: Sequence[Sequence[int]] | None,
 ) -> Sequence[MlirValue]:
-    """Over axes that `vmap` has given numbers: JAX's rule takes the sizes of all for numbers too."""
+    """Lower over axes that `vmap` has numbered, for which JAX's rule needs all sizes as numbers."""
     if all(isinstance(axis, int) for axis in axes):
         return mlir.lower_fun(of_axes, multiple_results=False)(ctx, x, axes=tuple(axes))
     return _of_devices(of_two, of_axes, ctx, x, axes=axes, axis_index_groups=axis_index_groups)
@@ -96,7 +97,7 @@ def _composite(
     version: int,
     **decomposition: core.ClosedJaxpr,
 ) -> Sequence[MlirValue]:
-    """The composite's decomposition in its place: JAX gives it the dimension variables, which the op does not pass."""
+    """Inline the composite's decomposition: JAX gives it the dimension variables, which the op does not pass."""
     if not ctx.module_context.shape_poly_state.uses_dim_vars:
         named = {"name": name, "attributes": attributes, "version": version}
         return lax_internal._composite_lowering(ctx, *args, **named, **decomposition)
@@ -105,7 +106,7 @@ def _composite(
 
 
 def _integer_pow(ctx: mlir.LoweringRuleContext, x: MlirValue, *, y: Size) -> Sequence[MlirValue]:
-    """By squaring, a bit of the exponent a turn, in JAX's order: JAX writes out what it takes for a number."""
+    """Lower by squaring, a bit of the exponent at a time, in JAX's order; JAX needs the exponent as a number."""
     if isinstance(y, int):
         return lax_internal._integer_pow_lowering(ctx, x, y=y)
     size = -y if y < 0 else y
@@ -150,7 +151,7 @@ def _cholesky_update(factor: Array, vector: Array) -> Array:
 
 
 def _hessenberg(ctx: mlir.LoweringRuleContext, a: MlirValue) -> Sequence[MlirValue]:
-    """JAX refuses a symbolic size too, but fails when it makes the message."""
+    """Refuse a symbolic size as JAX does; JAX's own message fails."""
     (aval,) = ctx.avals_in
     if not isinstance(aval.shape[-1], int):
         raise ValueError(
@@ -181,7 +182,7 @@ def _qr(a: Array, *, pivoting: bool, full_matrices: bool, use_magma: bool | None
 def _rng_uniform(
     ctx: mlir.LoweringRuleContext, low: MlirValue, high: MlirValue, *, shape: Sequence[Size]
 ) -> Sequence[MlirValue]:
-    """JAX takes the sizes for numbers, which the op does not."""
+    """Lower with sizes as operands: JAX needs them as numbers, which the op does not."""
     (aval,) = ctx.avals_out
     sizes = mlir.eval_dynamic_shape_as_tensor(ctx, shape)
     uniform = stablehlo.RngDistributionAttr.get("UNIFORM")
@@ -192,6 +193,7 @@ def _rng_uniform(
 def _scan(
     ctx: mlir.LoweringRuleContext, *args: MlirValue, length: Size, unroll: int, **params: object
 ) -> Sequence[MlirValue]:
-    """One step a turn, where there are any number: JAX asks what is left of turns of more steps, for speed alone."""
+    """Lower with one step in each iteration if the length is symbolic. JAX unrolls for speed, and asks for the
+    remainder."""
     steps = unroll if isinstance(length, int) else 1
     return mlir.lower_fun(loops._scan_impl)(ctx, *args, length=length, unroll=steps, **params)

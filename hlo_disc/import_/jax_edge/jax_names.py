@@ -1,8 +1,8 @@
 """The names inside JAX that importing relies on, as rows, and whether the JAX that is installed has them.
 
-While we trace, names of JAX's stand for functions of ours (`size_questions.py`, `size_numbers.py`, `size_functions.py`,
-`size_scans.py`). What is put in the place of a name that JAX does not have, or no longer looks up there, does nothing,
-and programs would be wrong or fall back for no reason that anyone sees. So all are looked up before one is replaced.
+While hlo_disc traces, names of JAX's stand for its own functions (`size_questions.py`, `size_numbers.py`,
+`size_functions.py`, `size_scans.py`). If JAX lacks a name, or no longer looks it up there, a replacement has no effect:
+programs would be wrong, or fall back without a visible reason. So all names are checked before one is replaced.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ READ = (
 
 
 def check(rows: tuple[Name, ...] = (*REPLACED, *READ)) -> None:
-    """Raises ImportError for a JAX that has not all of the names of its version, or does not look them up."""
+    """Raise ImportError if JAX lacks a name of its version, or does not look it up."""
     version = jax.__version_info__
     wrong = [text for row in rows if row.since <= version < row.before if (text := _what_is_wrong(row))]
     if wrong:
@@ -206,7 +206,7 @@ def check(rows: tuple[Name, ...] = (*REPLACED, *READ)) -> None:
 
 
 def _what_is_wrong(row: Name) -> str:
-    """ "" where the name is there and is looked up."""
+    """Return "" if the name exists and is looked up, else the problem."""
     found = _found(row.name)
     if found is None:
         return f"there is no {row.name}"
@@ -221,7 +221,7 @@ def _what_is_wrong(row: Name) -> str:
 
 
 def _found(name: str) -> object:
-    """Look up the object or inner code of that name; None where there is none."""
+    """Look up the object or inner code of that name; None if there is none."""
     name, _, inner = name.partition(".<locals>.")
     try:
         found = pkgutil.resolve_name(name)
@@ -234,7 +234,7 @@ def _found(name: str) -> object:
 
 
 def _looks_up(user: str, place: str, name: str) -> bool:
-    """Whether a function looks a name up in its place, and not among what its own module has imported."""
+    """Whether a function looks a name up in this module, and not among its own imports."""
     function = inspect.unwrap(_found(user) or user)  # type: ignore[arg-type]
     if not isinstance(function, FunctionType) or name not in _names(function.__code__):
         return False

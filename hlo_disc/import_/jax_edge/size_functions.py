@@ -1,6 +1,6 @@
-"""Functions that make numbers of sizes where they need not, or much of them, as they are while we trace and lower.
+"""Versions, for tracing, of functions that make numbers of sizes without need, or that would run too long.
 
-Outside of our traces, and of arrays and numbers without a symbolic size, they are Python's and JAX's own.
+Outside of hlo_disc's traces, and for arguments without symbolic sizes, they behave as Python's and JAX's own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _tracing = 0  # threads that do, and traces within theirs
 
 @contextmanager
 def lent() -> Iterator[None]:
-    """Let JAX and the function that is traced have them: `len` gives a number whatever it is told, but ours."""
+    """Replace the functions for JAX and for the traced function. `len` needs a version of its own, since it returns an
+    int."""
     global _tracing
     _install()
     with _lock:
@@ -93,7 +94,7 @@ _OURS: dict[str, Callable[..., object]] = {
 
 @functools.cache
 def _install() -> None:
-    """Once a process."""
+    """Replace them once a process."""
     size_scans.install()
     shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
     tile, split, roll = lax_numpy._tile_to_size, lax_numpy._split, lax_numpy.roll
@@ -102,7 +103,7 @@ def _install() -> None:
 
     @functools.wraps(shuffle)
     def shuffled(key: jax.Array, x: jax.Array, axis: int) -> jax.Array:
-        """In as many rounds as JAX decides on, which grow with the logarithm of the size; one where it needs none."""
+        """Shuffle in as many rounds as JAX, which grow with the logarithm of the size; one if JAX needs none."""
         if not is_answered(x.size):
             return shuffle(key, x, axis)
         for rounds in itertools.count(1):
@@ -114,7 +115,7 @@ def _install() -> None:
 
     @functools.wraps(search)
     def searched(sorted_arr: jax.Array, query: jax.Array, side: str, dtype: np.dtype, unrolled: bool) -> jax.Array:
-        """As many halvings as the size has bits, counted where the program runs."""
+        """Search in as many halvings as the size has bits, counted at run time."""
         n = sorted_arr.shape[0]
         if unrolled or not is_answered(n) or n == 0:
             return search(sorted_arr, query, side, dtype, unrolled)
@@ -132,14 +133,14 @@ def _install() -> None:
         return lax.fori_loop(0, bits, halved, ends)[1].astype(dtype)
 
     def tiled(arr: jax.Array, size: Size) -> jax.Array:
-        """As often as it takes: JAX has numpy round the quotient, which makes a number of it."""
+        """Tile. JAX makes numpy round the quotient, which makes a number of it."""
         if not (is_answered(size) or is_answered(arr.size)):
             return tile(arr, size)
         return lax.slice_in_dim(jax.numpy.tile(arr, -(-size // arr.size)), 0, size)
 
     @functools.wraps(split)
     def parts(op: str, ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[jax.Array]:
-        """In parts as equal as can be: JAX makes a list as long as the remainder, which is a number then."""
+        """Split into parts as equal as possible. JAX makes a list as long as the remainder, which then is a number."""
         whole = op == "array_split" and type(indices_or_sections) is int and isinstance(axis, int)
         size = jax.numpy.shape(ary)[axis] if whole else None
         if not is_answered(size) or indices_or_sections < 1:
@@ -150,25 +151,25 @@ def _install() -> None:
 
     @functools.wraps(roll)
     def rolled(a: ArrayLike, shift: ArrayLike, axis: int | Sequence[int] | None = None) -> jax.Array:
-        """By no more than the size: JAX makes an i32 of what it does not know."""
+        """Roll by less than the size. JAX makes an i32 of unknown shifts."""
         if is_answered(shift) and isinstance(axis, int):
             shift = shift % core.max_dim(jax.numpy.shape(a)[axis], 1)
         return roll(a, shift, axis)
 
     def array(thing: object, *args: Any, **options: Any) -> ArrayLike:
-        """Make an array of a list of sizes: numpy makes objects of them, which JAX cannot use."""
+        """Make an array of a list of sizes: numpy would make objects, which JAX cannot use."""
         if args or options or not isinstance(thing, list) or not any(map(is_answered, thing)):
             return np.array(thing, *args, **options)
         return jax.numpy.stack([jax.numpy.asarray(core.dimension_as_value(n), int) for n in thing])
 
     def index_dtype(size: Size, *, signed: bool) -> np.dtype:
-        """Choose the dtype of indices by the size: JAX takes 64 bits, where it has them, for unknown sizes."""
+        """Choose the dtype of indices by the size: JAX takes 64 bits, if enabled, for unknown sizes."""
         if not (signed and is_answered(size) and dtypes.default_int_dtype().itemsize == 8):
             return lax_utils.int_dtype_for_dim(size, signed=signed)
         return np.dtype(np.int64 if size > np.iinfo(np.int32).max else np.int32)
 
     def distinct(things: Iterable[object]) -> list[object]:
-        """Sizes that differ: JAX hashes them."""
+        """Return the distinct sizes without hashing them, as JAX does."""
         kept: list[Any] = []
         for x in dedup(things):
             if not any((is_answered(x) or is_answered(y)) and x == y for y in kept):
@@ -184,7 +185,7 @@ def _install() -> None:
         return any(are_known_equal(n, other) for other in sizes) or one_of(n, sizes)
 
     def broadcast(*shapes: Sequence[Size], name: str) -> tuple[Size, ...]:
-        """Next to sizes of 1 a size stays as it is, 1 or not."""
+        """Broadcast: next to a size of 1, the other size is the result, whether it is 1 or not."""
         if len({len(shape) for shape in shapes}) != 1 or not any(map(is_answered, itertools.chain(*shapes))):
             return broadcast_shapes(*shapes, name=name)
         wide = [next((n for n in sizes if is_answered(n)), None) for sizes in zip(*shapes, strict=True)]
@@ -208,7 +209,7 @@ def _install() -> None:
 
 @functools.cache
 def _most_in(rounds: int) -> int:
-    """The largest size that JAX shuffles in so many rounds."""
+    """Return the largest size that JAX shuffles in so many rounds."""
 
     def needed(n: int) -> int:
         return int(np.ceil(3 * np.log(n) / np.log(_MOST_KEYS)))

@@ -47,7 +47,7 @@ _thread = threading.local()
 
 @frozen
 class Number:
-    """A float: what Python's operator makes of numbers and of sizes, which are JAX's, and Dims in a program."""
+    """A float: the result of a Python operator on numbers and on sizes, which are JAX's, or Dims in a program."""
 
     name: str
     args: tuple[Exact | Dim, ...]
@@ -58,9 +58,10 @@ Exact: TypeAlias = "int | float | np.float64 | Number | SymbolicSize"
 
 
 class _Noted:
-    """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself.
+    """The numbers that a trace's scalars stand for. scope: that of JAX's sizes. known: by identity, with the scalar
+    itself.
 
-    dims: JAX's sizes as ours, by identity too: the same few are asked for again and again.
+    dims: JAX's sizes as Dims, by identity too, since the same few are needed again and again.
     """
 
     def __init__(self, scope: SymbolicScope | None):
@@ -71,7 +72,7 @@ class _Noted:
 
 @contextmanager
 def exact(scope: SymbolicScope | None) -> Iterator[None]:
-    """Let what this thread traces compute exactly with the sizes of a scope of JAX's."""
+    """Let this thread compute exactly with the sizes of one of JAX's scopes."""
     install()
     before = getattr(_thread, "noted", None)
     _thread.noted = _Noted(scope)
@@ -82,13 +83,13 @@ def exact(scope: SymbolicScope | None) -> Iterator[None]:
 
 
 def is_traced(size: object) -> bool:
-    """Whether it is a symbolic size of what this thread traces."""
+    """Whether it is a symbolic size of the trace of this thread."""
     noted = getattr(_thread, "noted", None)
     return noted is not None and isinstance(size, _Size) and size.scope is noted.scope
 
 
 def exact_of(thing: object) -> Exact | None:
-    """The number that a size or a traced scalar stands for; None for what follows from more than sizes."""
+    """Return the number that a size or a traced scalar stands for; None if it depends on more than sizes."""
     if isinstance(thing, core.Tracer):
         noted = getattr(_thread, "noted", None)
         found = noted.known.get(id(thing)) if noted is not None else None
@@ -97,7 +98,7 @@ def exact_of(thing: object) -> Exact | None:
 
 
 def scalar(number: Exact, dtype: DTypeLike, weak_type: bool = False, fits: str = "made") -> jax.Array:
-    """The number as a traced scalar.
+    """Return the number as a traced scalar.
 
     fits: where calls fail at which an integer type does not hold it: it is "made", or it is "used" by an operation; ""
         where it wraps.
@@ -106,7 +107,7 @@ def scalar(number: Exact, dtype: DTypeLike, weak_type: bool = False, fits: str =
 
 
 def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attributes: ir.Attribute) -> MlirValue:
-    """A size in a program: an argument, or one op that says which. JAX computes those of each shape anew."""
+    """Return a size in a program: an argument, or one op that names it. JAX recomputes the sizes of each shape."""
     text, names = str(size), ctx.module_context.shape_poly_state.dim_vars
     if text in names and not attributes and (given := ctx.dim_var_values[names.index(text)]).type == type_:
         return given
@@ -116,7 +117,7 @@ def size_op(ctx: mlir.LoweringRuleContext, size: Dim, type_: ir.Type, **attribut
 
 
 def dim_of(size: Size) -> Dim:
-    """JAX's size as ours."""
+    """Return JAX's size as a Dim."""
     if not isinstance(size, _Size):
         return Dim.const(operator.index(size))
     noted = getattr(_thread, "noted", None)
@@ -138,7 +139,7 @@ def _of_dims(number: Exact) -> Exact:
 
 
 def _noted(number: Exact, fits: str = "used") -> Exact | jax.Array:
-    """The number as JAX has Python's, and what it stands for: further arithmetic has no use for the scalar."""
+    """Return the number as JAX's form of a Python number, and note what it stands for."""
     if not isinstance(number, _Size | Number):
         return number
     dtype = core.dim_value_dtype() if isinstance(number, _Size) else dtypes.default_float_dtype()
@@ -148,7 +149,7 @@ def _noted(number: Exact, fits: str = "used") -> Exact | jax.Array:
 
 
 def _is_numpys(number: Exact) -> bool:
-    """Whether one of its parts is numpy's, so that it has a type to JAX."""
+    """Whether a part of it is numpy's, so that JAX sees a type."""
     return isinstance(number, np.float64) or (isinstance(number, Number) and any(map(_is_numpys, number.args)))
 
 
@@ -161,7 +162,7 @@ _FLOATS = (*_INTEGERS, "truediv", "pow")
 
 
 def _computed(name: str, *args: object) -> Exact | jax.Array | None:
-    """Apply Python's operator to numbers of which one is exact; None where the result is not a number of ours."""
+    """Apply Python's operator to numbers of which one is exact; None if the result is no exact number."""
     numbers = [x if type(x) in _TYPES else exact_of(x) for x in args]
     if None in map(_kind, numbers):
         return None
@@ -241,7 +242,7 @@ mlir.register_lowering(number_p, _lowered)
 
 
 class _Lowering:
-    """Ops of 64 bits for what numbers are made of."""
+    """Lowers numbers to ops of 64 bits."""
 
     def __init__(self, ctx: mlir.LoweringRuleContext):
         self.ctx = ctx
@@ -301,7 +302,7 @@ _OPS: dict[str, Callable[..., MlirValue]] = {
 
 
 class _Known(ModuleType):
-    """JAX's `core` for a module that treats a size which is a number in another way than all others."""
+    """A proxy of JAX's `core` for one module, in which a size that is a number is treated differently."""
 
     is_constant_dim = staticmethod(lambda d: is_traced(d) or core.is_constant_dim(d))
 
@@ -311,7 +312,7 @@ class _Known(ModuleType):
 
 @functools.cache
 def install() -> None:
-    """Once a process, before `size_questions` lets sizes ask."""
+    """Replace the functions, once a process, before `size_questions` does."""
     convert, of_type = lax._convert_element_type, lax._const
     make, lift, evaluate = array_constructors.array, lax.asarray, mlir.eval_dynamic_shape
     power, eye, arange, seed = ufuncs.power, lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed
@@ -330,7 +331,7 @@ def install() -> None:
         return scalar(number, new_dtype, bool(weak_type), "")  # as of an int, which JAX lets wrap
 
     def const(example: ArrayLike, value: ArrayLike) -> ArrayLike:
-        """The value in the example's type. A size stays one where integers stay Python's."""
+        """Make a constant of the example's type. A size stays a size wherever integers stay Python's."""
         number = exact_of(value)
         if number is None:
             return of_type(example, value)
@@ -349,7 +350,7 @@ def install() -> None:
         return lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
 
     def evaluated(ctx: mlir.LoweringRuleContext, shape: Sequence[Size]) -> tuple[int | MlirValue, ...]:
-        """The sizes of a shape, each one op."""
+        """Return the sizes of a shape, each by one op."""
         if not all(isinstance(n, int) or is_traced(n) for n in shape):
             return evaluate(ctx, shape)
         type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
@@ -364,20 +365,20 @@ def install() -> None:
         return eye(N, M, k, *args, **options)
 
     def ranged(start: Size, stop: Size, step: Size, dtype: DTypeLike) -> jax.Array:
-        """From a size, which wraps as JAX lets an int."""
+        """Return a range that starts at or ends with a size, which wraps as an int does in JAX."""
         if not is_traced(start):
             return arange(start, stop, step, dtype)
         return lax.add(lax.convert_element_type(start, dtype), arange(0, stop - start, step, dtype))
 
     @functools.wraps(seed)
     def seeded(seeds: ArrayLike, *args: object, **options: object) -> jax.Array:
-        """By the lowest bits of a size, as JAX takes those of an int."""
+        """Seed with the lowest bits of a size, as JAX does with those of an int."""
         if is_traced(seeds):
             seeds = scalar(seeds, dtypes.canonicalize_dtype(np.int64), fits="")
         return seed(seeds, *args, **options)
 
     def powered(before: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        """A power by an integer, which JAX multiplies: it has no type."""
+        """Raise to an integer power; JAX multiplies, so the exponent has no type."""
 
         @functools.wraps(before)
         def operation(x: ArrayLike, y: ArrayLike, /, *rest: object) -> jax.Array:

@@ -62,12 +62,13 @@ T = TypeVar("T")
 
 
 class Again(BaseException):
-    """Tracing has to start again: an equality holds at this call. No Exception, for user code catches those."""
+    """Raised to trace again, because an equality holds at this call. It is no Exception, so that user code cannot catch
+    it."""
 
 
 @frozen
 class Asked:
-    """A condition on sizes that holds at the call that was traced, and the user's line that asked for it."""
+    """A condition on sizes that holds at the traced call, and the user's line that asked about it."""
 
     lhs: Dim
     relation: str
@@ -83,7 +84,7 @@ class Asked:
 
 
 class Answers:
-    """Decides about sizes in one trace, and notes what it could only say of this call.
+    """Answers the questions of one trace, and notes the answers that hold only for this call.
 
     sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found. scope:
     JAX's, of the sizes that are asked about. equal: the equality that makes the trace start again, None when there is
@@ -102,13 +103,14 @@ class Answers:
         self._numbers: dict[Dim, Asked] = {}
 
     def asked(self) -> tuple[Asked, ...]:
-        """The conditions that were needed and hold at this call, in the order in which they were asked."""
+        """List the conditions that were needed and hold at this call, in the order of the questions."""
         return (*self.equalities, *self._asked.values())
 
     def tell(self, scope: SymbolicScope, constraints: Sequence[str]) -> None:
-        """Answer about the sizes of a scope of JAX's, and let it know the constraints, so that it can simplify by them.
+        """Answer about the sizes of a scope of JAX's, and tell it the constraints, so that it can simplify by them.
 
-        Only while answering: JAX takes every size for 1 at least, so that `max(n, 1) == 1` would say that n is 1.
+        This happens only while answering: JAX assumes that every size is at least 1, so `max(n, 1) == 1` would imply
+        that n is 1.
         """
         self.scope = scope
         for text in constraints:
@@ -143,7 +145,7 @@ class Answers:
         return holds
 
     def as_number(self, d: Dim) -> int:
-        """The number that a size is; the trace starts again with it where only this call says so."""
+        """Return the number that a size has; if only this call says so, tracing starts again with it."""
         known = self.facts.canonical(self._settled(self.facts.canonical(d)))
         if known.is_const:
             return known.value
@@ -151,14 +153,14 @@ class Answers:
         raise AssertionError("a trace that starts again does not come here")
 
     def may_be_number(self, d: Dim) -> None:
-        """JAX has asked whether the size is a number, which it is not: should the trace fail, this may be why."""
+        """Note that JAX asked whether the size is a number, which it is not: a failing trace may be due to this."""
         found = self._numbers.get(d)  # it is asked often, where nothing comes of it
         if found is None:
             found = self._numbers[d] = Asked(d, "==", Dim.const(d.evaluate(self.sizes)), _user_line())
         self.number = found
 
     def _settled(self, d: Dim) -> Dim:
-        """With what a minimum or maximum is at this call in its place: that takes an inequality, and no number."""
+        """Replace minima and maxima by their value at this call: that takes an inequality, and no number."""
 
         def atom(a: Atom) -> Dim:
             if a.kind not in ("min", "max"):
@@ -186,7 +188,7 @@ class Answers:
 
 @contextmanager
 def answering(answers: Answers) -> Iterator[None]:
-    """Decide what traces of this thread ask about sizes."""
+    """Answer the questions about sizes that traces of this thread ask."""
     _install()
     before = getattr(_thread, "answers", None)
     _thread.answers = answers
@@ -202,19 +204,19 @@ def is_size(thing: object) -> TypeGuard[SymbolicSize]:
 
 
 def is_answered(thing: object) -> bool:
-    """Whether it is a symbolic size of what this thread traces for a call."""
+    """Whether it is a symbolic size that this thread traces for a call."""
     return is_size(thing) and _ours(thing) is not None
 
 
 def are_known_equal(a: object, b: object) -> bool:
-    """Whether two of JAX's sizes, one of them answered, are equal at all calls. That is no question."""
+    """Whether two of JAX's sizes, one of them answered, are equal at all calls. This asks no question."""
     if not (is_answered(a) or is_answered(b)) or not _compares(*((a, b) if is_size(a) else (b, a))):
         return False
     return _thread.answers.facts.equal(dim_of(a), dim_of(b)) is Truth.YES
 
 
 def settle(size: SymbolicSize) -> None:
-    """Let a size be the number that it is at this call. Raises UnsupportedOpError where there is none."""
+    """Replace a size by its number at this call. Raises UnsupportedOpError if there is none."""
     ours = _ours(size)
     if ours is None:
         raise UnsupportedOpError(f"a function that is called back reads the size {size}: pass it as an argument to it")
@@ -222,7 +224,7 @@ def settle(size: SymbolicSize) -> None:
 
 
 def _user_line() -> str:
-    """The innermost line that is neither JAX's nor ours, as "model.py:12"; "" where there is none."""
+    """Return the innermost line that is neither JAX's nor ours, as "model.py:12"; else ""."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -237,7 +239,7 @@ def _user_line() -> str:
 
 
 def _asked_by_user() -> bool:
-    """Whether neither JAX nor we ask: the frame that is two below, or whoever uses the dataclass that it is of."""
+    """Whether user code asks: the frame that is two below, or the user of the dataclass whose method that frame is."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and _is_generated(frame.f_code):
         frame = frame.f_back
@@ -250,11 +252,11 @@ def _is_generated(code: CodeType) -> bool:
 
 
 def _is_lookup(frame: FrameType) -> bool:
-    """Whether an equality is asked for to find something in a table, from a frame.
+    """Whether a frame asks for an equality only to find an entry of a table.
 
-    JAX's tables have sizes in their keys, and compare keys of which only a few bits of the hash agree: nobody wants to
-    know then whether a size is 3. Such a comparison comes from the `__eq__` of a larger thing, or out of a call, and is
-    not written in the code that runs.
+    JAX's tables have sizes in their keys, and compare keys whose hashes agree in a few bits. Nobody wants to know then
+    whether a size is 3. Such a comparison comes from the `__eq__` of a larger object, or from inside a call, and is not
+    written in the running code.
     """
     code = frame.f_code
     if code.co_name == "__ne__" and code.co_filename == shape_poly.__file__:
@@ -267,8 +269,8 @@ def _is_lookup(frame: FrameType) -> bool:
 def _is_idle_in_einsum(frame: FrameType, size: SymbolicSize) -> bool:
     """Whether einsum asks if a size is 1 and does the same either way.
 
-    It leaves out an axis of 1 where the other operand's is not; of an axis that is as long as the other's, or that the
-    other has not, it asks too.
+    It drops an axis of 1 if the other operand's is not 1. It also asks about an axis that is as long as the other's, or
+    that the other operand does not have.
     """
     if frame.f_code.co_name == "<listcomp>" and frame.f_back is not None:
         frame = frame.f_back
@@ -281,7 +283,7 @@ def _is_idle_in_einsum(frame: FrameType, size: SymbolicSize) -> bool:
 
 
 def _ours(size: SymbolicSize) -> Answers | None:
-    """The `Answers` for a size of JAX's; None for a size that is not traced now."""
+    """Return the `Answers` for a size of JAX's; None if the size is not traced now."""
     answers = getattr(_thread, "answers", None)
     return answers if answers is not None and size.scope is answers.scope else None
 
@@ -323,7 +325,7 @@ def _install() -> None:
         return -math.inf if low is None else low, math.inf if high is None else high
 
     def concrete_or_error(force: Callable[..., object] | None, val: object, context: str = "") -> object:
-        """Accept a size where JAX wants a number before it traces: it mostly becomes the shape of something."""
+        """Accept a size where JAX wants a number before it traces: mostly it becomes part of a shape."""
         if force in (int, operator.index) and isinstance(val, size) and _ours(val) is not None:
             noted(val)
             return val
@@ -338,7 +340,7 @@ def _install() -> None:
         return operator.index(value)
 
     def scan_length(xs: Sequence[jax.Array], avals: Sequence[jax.core.ShapedArray], length: Size | None) -> Size:
-        """JAX makes a number of the length that is given, and hashes those of the arrays, to compare them."""
+        """Return the given length as a size. JAX makes it a number, and hashes those of the arrays, to compare them."""
         sizes = [n for x in avals for n in getattr(x, "shape", ())[:1]]
         n = next(filter(is_answered, sizes), None) if length is None else length
         if is_answered(n) and len(sizes) == len(avals) and all(n == other for other in sizes):
@@ -346,7 +348,7 @@ def _install() -> None:
         return infer_length(xs, avals, length)
 
     def for_users(convert: Callable[..., T], of_jax: Callable[..., T]) -> Callable[..., T]:
-        """`convert` of the number for who is neither JAX nor we, JAX's own for all others."""
+        """Return `convert` of the number if user code asks, else JAX's own result."""
 
         def operation(self: SymbolicSize, *others: object) -> T:
             ours = _ours(self)
@@ -357,7 +359,7 @@ def _install() -> None:
         return operation
 
     def key(self: SymbolicSize) -> int:
-        """JAX hashes the static arguments of its jitted functions while their caller's line runs."""
+        """Return the key of static arguments, which JAX hashes while its caller's line runs."""
         ours = _ours(self)
         if ours is None or not _asked_by_user() or isinstance(callee(sys._getframe(1)), _JITTED):
             return hash_(self)
@@ -385,7 +387,7 @@ def _install() -> None:
     def checking(
         operation: Callable[[Size, Size], T], divides: Callable[[Size, Size], Size]
     ) -> Callable[[Size, Size], T]:
-        """A division, which must not be one by 0. divides: the divisor of two operands."""
+        """Check that a division is not by 0. divides: the divisor among two operands."""
 
         def checked(self: Size, other: Size) -> T:
             if _ours(self) is not None and divides(self, other) == 0:
@@ -431,7 +433,7 @@ def _install() -> None:
         return operation
 
     def attribute(self: SymbolicSize, name: str) -> object:
-        """`isinstance(n, int)` asks for the class last. JAX's own has the type of what numpy makes of sizes."""
+        """Return the class to `isinstance(n, int)`, which asks for it last. For JAX's own code it is JAX's class."""
         if name == "__class__" and (_asked_by_user() or sys._getframe(1).f_code is kind) and _ours(self) is not None:
             return int
         if name == "astype" and not _asked_by_user() and _ours(self) is not None:
@@ -439,7 +441,7 @@ def _install() -> None:
         return object.__getattribute__(self, name)
 
     def squeezed(array: jax.Array, axes: int | Sequence[int] | None) -> jax.Array:
-        """Without the axes of size 1, where none are named: JAX refuses, for the rank depends on sizes."""
+        """Squeeze without named axes: JAX refuses, because the rank would depend on sizes."""
         if axes is None and any(isinstance(n, size) and _ours(n) for n in array.shape):
             axes = tuple(axis for axis, n in enumerate(array.shape) if n == 1)
         return squeeze(array, axes)
@@ -474,7 +476,7 @@ _NUMBERS_ONLY = (
 
 
 def _compares(size: SymbolicSize, other: object) -> bool:
-    """Whether the other is a size of the same trace, or a number."""
+    """Whether the other operand is a size of the same trace, or a number."""
     if isinstance(other, shape_poly._DimExpr):
         return size.scope is other.scope
     return isinstance(other, int) or (hasattr(other, "__index__") and not hasattr(other, "aval"))

@@ -1,9 +1,8 @@
-"""`jax.lax.associative_scan` over as many elements as a call has.
+"""`jax.lax.associative_scan` over a symbolic number of elements.
 
-JAX halves the number of elements until one is left, in Python, so that each number is a program of its own. Here the
-elements are combined one after the other, which is as right for every associative function, whether its operands may
-change places or not; results differ by how sums are grouped. A loop of ours takes less than the passes over memory that
-halving makes.
+JAX halves the number of elements in Python until one is left, so that each number would need a program of its own. Here
+the elements are combined one after the other, which is right for every associative function, commutative or not.
+Results differ by the grouping of sums. The loop is faster than the passes over memory that halving makes.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _theirs = types.FunctionType(
 
 
 def install() -> None:
-    """The function itself changes, for libraries hold it under names of their own."""
+    """Replace the function's own code, because libraries hold the function under names of their own."""
     _function.__code__ = _in_its_place.__code__
 
 
 def _in_its_place(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
-    """It sees JAX's globals."""
+    """Run in the place of the function, with JAX's globals."""
     from hlo_disc.import_.jax_edge.size_scans import scanned
 
     return scanned(fn, elems, reverse, axis)
@@ -62,7 +61,7 @@ def scanned(fn: Callable[[T, T], T], elems: T, reverse: bool, axis: int) -> T:
 
 
 def _one_by_one(combine: Combine, elems: Sequence[jax.Array], axis: int, reverse: bool) -> list[jax.Array]:
-    """Each of them along their axis, with what came before."""
+    """Combine the elements along their axis one by one with the result so far."""
     first, rest = ((-1, None), (0, -1)) if reverse else ((0, 1), (1, None))
     start = [lax.slice_in_dim(x, *first, axis=axis) for x in elems]
     left = [jax.numpy.moveaxis(lax.slice_in_dim(x, *rest, axis=axis), axis, 0) for x in elems]

@@ -31,7 +31,7 @@ class DataDims:
         self._symbols: dict[Dim, Dim] = {}
 
     def size(self, d: Dim, what: str) -> Dim:
-        """`d` as the size of a tensor: a symbol if it depends on data, and then a guard that it is not negative."""
+        """Return `d` as the size of a tensor: if it depends on data, a symbol with a guard that it is not negative."""
         if d.is_const or not is_opaque(d):
             return d
         known = d in self._symbols
@@ -42,7 +42,7 @@ class DataDims:
         return symbol
 
     def number(self, d: Dim) -> Dim:
-        """`d` as a number that may be negative, which symbols are not: the difference of two."""
+        """Return `d` as a number that may be negative. Symbols may not, so it is the difference of two."""
         if d.is_const or not is_opaque(d):
             return d
         return self._symbol(Dim.max(d, ZERO)) - self._symbol(Dim.max(-d, ZERO))
@@ -59,7 +59,7 @@ class DataDims:
         return found
 
     def scalar(self, d: Dim) -> Value:
-        """An i64 scalar that computes `d`."""
+        """Compute `d` as an i64 scalar."""
         r = self.r
         if d in r.evaluator.sources:
             return self._piece(d)
@@ -85,7 +85,7 @@ class DataDims:
             remainder = r.emit("remainder", (a, b))
             return r.emit("remainder", (r.emit("add", (remainder, b)), b))
 
-        ops = {
+        ops: dict[str, Callable[[Value, Value], Value]] = {
             "add": binary("add"),
             "mul": binary("multiply"),
             "min": binary("minimum"),

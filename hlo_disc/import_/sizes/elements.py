@@ -2,7 +2,7 @@
 
 Frameworks compute shapes with ordinary integer ops, whose division truncates and whose `select` decides. Here every op
 gets an exact meaning as a Dim, simplified by `ShapeFacts`; the patterns by which JAX writes floor division and modulo
-become `floordiv` and `mod`. That nothing overflows its integer type is for others to see to (`Symbolic.wraps`).
+become `floordiv` and `mod`. Overflow is checked elsewhere (`Symbolic.wraps`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_disc.frozen import frozen
 
 @frozen
 class Compare:
-    """`lhs relation rhs`, undecided by the facts."""
+    """A comparison `lhs relation rhs` that the facts do not decide."""
 
     relation: str
     lhs: Dim
@@ -26,7 +26,7 @@ class Compare:
 
 @frozen
 class Junction:
-    """All (`conjunction`) or any of the parts."""
+    """A conjunction or disjunction of the parts."""
 
     conjunction: bool
     parts: frozenset[Compare | Junction]
@@ -68,7 +68,7 @@ class Elements:
         return a if self.nonnegative(a) else self.maximum(a, -a)
 
     def divide(self, a: Dim, b: Dim) -> Dim | None:
-        """Division toward zero; None when the divisor's sign is unknown."""
+        """Divide toward zero; None if the divisor's sign is unknown."""
         divisor = self._divisor(b)
         if divisor is None:
             return None
@@ -82,7 +82,7 @@ class Elements:
         return quotient
 
     def remainder(self, a: Dim, b: Dim) -> Dim | None:
-        """The remainder of `divide`: it has the dividend's sign."""
+        """Return the remainder of `divide`, which has the dividend's sign."""
         divisor = self._divisor(b)
         if divisor is None:
             return None
@@ -149,7 +149,7 @@ class Elements:
         return self._compare_numbers("!=", a, ZERO) if isinstance(a, Dim) else a
 
     def number(self, a: Element) -> Dim:
-        """A truth value as 0 or 1."""
+        """Return a truth value as 0 or 1."""
         if isinstance(a, Dim):
             return a
         if isinstance(a, bool):
@@ -186,10 +186,11 @@ class Elements:
         return self.facts.canonical(self.number(condition) * (yes - no) + no)
 
     def broadcast(self, a: Dim, b: Dim) -> Dim:
-        """The common size of two that broadcast, `b if a == 1 else a`, as TensorFlow writes it; a symbol of its own.
+        """Return the size to which two broadcast, `b if a == 1 else a`, as TensorFlow writes it, as a symbol of its
+        own.
 
-        One of them is 1, or they are equal: what broadcasts to the result asks for that. So a result of 1 says that
-        all its parts are 1, and a size broadcast with its own part is itself.
+        Either one of them is 1, or they are equal; the op that broadcasts requires that. So a result of 1 implies that
+        all parts are 1, and broadcasting the result with one of its parts changes nothing.
         """
         if b is ONE or b in self._parts.get(a, ()):
             return a
@@ -203,7 +204,8 @@ class Elements:
         return found
 
     def _floor_division(self, condition: Element, yes: Dim, no: Dim) -> Dim | None:
-        """`select(signs differ and remainder != 0, q - 1, q)` and `select(… , r + b, r)`: floor division and modulo."""
+        """Recognise floor division and modulo: `select(signs differ and remainder != 0, q - 1, q)` and `select(… , r +
+        b, r)`."""
         for a, b in self._quotients.get(no, ()) if yes is no - 1 else ():
             remainder = self.remainder(a, b)
             assert remainder is not None  # there is a quotient by b
@@ -222,19 +224,19 @@ class Elements:
 
 
 def constant_value(element: Element) -> int | None:
-    """The number that an element is, where it is known."""
+    """Return an element's number, if it is known."""
     if isinstance(element, bool):
         return int(element)
     return element.value if isinstance(element, Dim) and element.is_const else None
 
 
 def conjuncts(condition: Element) -> Iterable[Element]:
-    """The conditions that must each hold for this one to hold."""
+    """Split a condition into those that must all hold."""
     return condition.parts if isinstance(condition, Junction) and condition.conjunction else (condition,)
 
 
 def is_not_empty(condition: Element) -> bool:
-    """`symbol >= 1`, which frameworks assert of every dimension variable."""
+    """Recognise `symbol >= 1`, which frameworks assert of every dimension variable."""
     if not isinstance(condition, Compare) or (condition.relation, condition.rhs) != (">=", ONE):
         return False
     names = condition.lhs.symbols

@@ -60,7 +60,7 @@ class Symbolic:
     def may_wrap(
         self, op: object, operands: Sequence[Operand], handler: Handler | None, facts: ShapeFacts | None
     ) -> None:
-        """As the result of an op that may be computed as data. facts: of sizes, where it makes new numbers."""
+        """Mark as the result of an op that may be computed as data. facts: about sizes, to check new numbers."""
         self.wraps = self.wraps.union(*(x.wraps for x in operands if type(x) is Symbolic))
         if facts is not None and self.dtype.kind != "b":
             numbers = (e for e in self.elements if isinstance(e, Dim))
@@ -70,7 +70,7 @@ class Symbolic:
 
 
 class Token:
-    """A token, which orders effects and carries nothing."""
+    """A token, which orders effects and carries no data."""
 
 
 class Bundle(tuple["Operand", ...]):
@@ -96,7 +96,7 @@ class Evaluator:
         ] = {}  # an element that depends on data -> the scalar that the program computes it as
 
     def evaluate(self, name: str, op: ir.OpView, operands: Sequence[Operand]) -> Symbolic | None:
-        """The op's result, None when it is no shape arithmetic."""
+        """Evaluate an op; None if it is no shape arithmetic."""
         rule = RULES.get(name)
         if rule is None:
             return None
@@ -134,7 +134,7 @@ class Evaluator:
         return result
 
     def in_range(self, dtype: np.dtype, elements: tuple[Element, ...]) -> tuple[Element, ...] | None:
-        """Constants wrap as the type does; other elements must be sizes in a type that holds sizes."""
+        """Wrap constants to the type's range; other elements must be sizes in a type that can hold sizes."""
         bits = 8 * dtype.itemsize
         low = 0 if dtype.kind == "u" else -(1 << bits - 1)
         result = []
@@ -149,7 +149,7 @@ class Evaluator:
         return tuple(result)
 
     def opaque(self, value: Value) -> Symbolic | None:
-        """The elements of a small integer tensor of data as symbols, always the same for the same value."""
+        """Return symbols for the elements of a small integer tensor of data, the same ones for the same value."""
         if value not in self._opaques:
             self._opaques[value] = self._opaque(value)
         return self._opaques[value]
@@ -182,7 +182,7 @@ Rule = Callable[[Evaluator, Any, Sequence[Any], tuple[int, ...]], "tuple[Element
 
 
 def _elementwise(function: Callable[..., Element | None]) -> Rule:
-    """A rule from a function `(Elements, *elements) -> element or None`; a scalar operand stands for all elements."""
+    """Make a rule from a function `(Elements, *elements) -> element or None`. Scalars are broadcast."""
 
     def rule(
         ev: Evaluator, op: ir.OpView, operands: Sequence[Symbolic], sizes: tuple[int, ...]
@@ -200,7 +200,7 @@ def _elementwise(function: Callable[..., Element | None]) -> Rule:
 
 
 def _numbers(function: Callable[..., Element | None]) -> Callable[..., Element | None]:
-    """A function of numbers only: truth values are refused."""
+    """Wrap a function of numbers, which refuses truth values."""
 
     def checked(s: Elements, *args: Element) -> Element | None:
         return function(s, *args) if all(isinstance(a, Dim) for a in args) else None
@@ -363,7 +363,7 @@ def _reduce(
 
 
 def compare_type(decoder: Decoder, op: ir.OpView, dtype: np.dtype) -> tuple[str, str]:
-    """How a `compare` takes its elements: SIGNED, UNSIGNED, FLOAT or TOTALORDER; and how their type says."""
+    """Return how a `compare` treats its elements: SIGNED, UNSIGNED, FLOAT or TOTALORDER, by attribute or type."""
     own = {"int": "SIGNED", "float": "FLOAT", "complex": "FLOAT"}.get(dtype_class(dtype), "UNSIGNED")
     said = decoder.attribute(op.attributes["compare_type"], enumerator) if "compare_type" in op.attributes else "NOTYPE"
     return own if said == "NOTYPE" else said, own

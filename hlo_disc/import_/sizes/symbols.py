@@ -36,7 +36,7 @@ class Input:
 
 
 def parse_shape(text: str) -> list[Dim | None]:
-    """ "(b, 2*s, _)" as Dims, None for `_`. Raises ParseError."""
+    """Parse "(b, 2*s, _)" to Dims, with None for `_`. Raises ParseError."""
     body = text.strip()
     if body.startswith("(") and body.endswith(")"):
         body = body[1:-1]
@@ -56,7 +56,7 @@ def parse_shape(text: str) -> list[Dim | None]:
 
 
 def shape_spec(spec: str | ShapeSpec) -> list[Dim | None]:
-    """A shape string or a sequence of sizes, expressions and None as Dims. Raises ParseError."""
+    """Parse a shape string, or a sequence of sizes, expressions and None, to Dims. Raises ParseError."""
     return parse_shape(spec) if isinstance(spec, str) else [_axis(d) for d in spec]
 
 
@@ -71,7 +71,7 @@ def _axis(size: int | str | Dim | None) -> Dim | None:
 
 
 def _check(d: Dim) -> None:
-    """Raise ParseError for what a user may not say: numbers that sizes cannot hold, and the compiler's own names."""
+    """Raise ParseError for numbers that sizes cannot have, and for the compiler's own names."""
     for monomial, coefficient in d.terms:
         if not -(1 << 63) <= coefficient < 1 << 63:
             raise ParseError(f"the number {coefficient} in '{d}' does not fit into 64 bits")
@@ -87,7 +87,8 @@ def select_specs(
     names: Sequence[str],
     ranks: Sequence[int],
 ) -> list[list[Dim | None]]:
-    """One spec an input, out of a mapping by name or position, or a sequence. Raises ArgumentError for a misfit."""
+    """Return one spec for each input, from a mapping by name or position, or a sequence. Raises ArgumentError for a
+    misfit."""
     specs: list[list[Dim | None]] = [[None] * rank for rank in ranks]
     entries: list[tuple[int, str | ShapeSpec]]
     if isinstance(dims, Mapping):
@@ -117,7 +118,7 @@ def select_specs(
 
 
 class Bindings:
-    """Each symbol of the inputs as an expression over `raw_dim`s, and the guards that make the shapes true."""
+    """The expression of each symbol over `raw_dim`s, and the guards that the shapes require."""
 
     def __init__(self, inputs: Sequence[Input]):
         self.inputs = inputs
@@ -143,7 +144,7 @@ class Bindings:
         self.places[name] = f"argument {self.inputs[argument].name!r} dimension {axis}"
 
     def _solve(self, argument: int, axis: int, d: Dim) -> bool:
-        """Bind the one unbound symbol of `d`; True when nothing of it is unbound afterwards."""
+        """Bind the one unbound symbol of `d`; True if no symbol of it is unbound afterwards."""
         unbound = [name for name in d.symbols if name not in self.symbols]
         if len(unbound) != 1:
             return not unbound
@@ -163,7 +164,7 @@ class Bindings:
         )
 
     def guards(self) -> list[Guard]:
-        """For each input dim but the bare bindings, in order of the arguments; then that what was solved is a size."""
+        """List a guard for each input dim that binds no symbol, in order; then that solved symbols are sizes."""
         result = [
             self._guard(i, axis, d)
             for i, x in enumerate(self.inputs)
@@ -190,7 +191,7 @@ class Bindings:
 
 
 def solve(d: Dim, name: str, value: Dim) -> Dim | None:
-    """The symbol `name` such that `d == value`, for `d` linear in it; None when it is not. Divisions must be exact."""
+    """Solve `d == value` for the symbol `name`, in which `d` is linear; else None. Divisions must be exact."""
     symbol = Dim.symbol(name)
     rest = d.substitute({name: ZERO})
     factor = d - rest
@@ -208,12 +209,12 @@ def solve(d: Dim, name: str, value: Dim) -> Dim | None:
 
 
 def escape(text: str) -> str:
-    """Text for a guard's message, where braces are placeholders."""
+    """Escape text for a guard's message, in which braces are placeholders."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def message(text: str, count: int) -> str:
-    """A framework's message with only the placeholders that have a value, of which there are `count`."""
+    """Return a framework's message with only those placeholders that have one of `count` values."""
     parts = _PLACEHOLDER.split(text)
     fields = (f"{{{n}}}" if int(n) < count else f"{{{{{n}}}}}" for n in parts[1::2])
     return "".join(a + b for a, b in zip(map(escape, parts[::2]), [*fields, ""], strict=True))
@@ -223,7 +224,8 @@ def message(text: str, count: int) -> str:
 
 
 def constraint_texts(constraints: str | Sequence[str]) -> tuple[str, ...]:
-    """The constraints that a user gives: one string is one. Raises ArgumentError for what is no string and no list."""
+    """List the user's constraints: one string is one. Raises ArgumentError if they are neither a string nor a list of
+    strings."""
     texts = (constraints,) if isinstance(constraints, str) else constraints
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f'constraints={constraints!r}: pass a string, as "s <= 512", or a list of such strings')
@@ -231,7 +233,8 @@ def constraint_texts(constraints: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_constraints(constraints: str | Sequence[str]) -> list[Guard]:
-    """A user's "s <= 512" or ["s <= 512", "s % 8 == 0"] as guards. Raises ParseError, ArgumentError for no strings."""
+    """Parse "s <= 512" or ["s <= 512", "s % 8 == 0"] to guards. Raises ParseError; ArgumentError if they are no
+    strings."""
     return [_constraint(text) for text in constraint_texts(constraints)]
 
 
@@ -246,14 +249,14 @@ def _constraint(text: str) -> Guard:
 
 
 def relation_guard(lhs: Dim, relation: str, rhs: Dim, head: str) -> Guard:
-    """A guard whose message is `head` and the value of each side that is not constant."""
+    """Make a guard whose message is `head` and the value of each side that is not constant."""
     sides = [d for d in (lhs, rhs) if not d.is_const]
     values = ", ".join(f"'{d}' is {{{k}}}" for k, d in enumerate(sides))
     return Guard(lhs, relation, rhs, f"{head}{values}", tuple(sides))
 
 
 def add_fact(facts: ShapeFacts, lhs: Dim, relation: str, rhs: Dim) -> None:
-    """Let the facts know what a guard ensures. Raises ShapeError when it contradicts them."""
+    """Add a guard's condition to the facts. Raises ShapeError for a contradiction."""
     if relation == "==":
         facts.add_equal(lhs, rhs)
     elif relation == ">=":
@@ -269,7 +272,7 @@ def add_fact(facts: ShapeFacts, lhs: Dim, relation: str, rhs: Dim) -> None:
 
 
 def constraint_facts(constraints: Iterable[Guard]) -> ShapeFacts:
-    """Collect the facts of a user's constraints. Raises ShapeError when they contradict each other."""
+    """Collect the facts of a user's constraints. Raises ShapeError if they contradict each other."""
     facts = ShapeFacts(at_points=False)
     for guard in constraints:
         add_fact(facts, guard.lhs, guard.relation, guard.rhs)
@@ -277,7 +280,7 @@ def constraint_facts(constraints: Iterable[Guard]) -> ShapeFacts:
 
 
 def fixed_sizes(constraints: Sequence[Guard], names: Iterable[str]) -> dict[str, int]:
-    """The symbols of these to which constraints leave a single size, with that."""
+    """Return those of the symbols to which constraints leave a single size, with the size."""
     if not constraints:
         return {}
     facts, sizes = constraint_facts(constraints), {name: Dim.symbol(name) for name in names}

@@ -1,1 +1,1 @@
-"""Modules of StableHLO as graphs: parsing, legalisation, and the reader, which frameworks' readers share."""
+"""Modules of StableHLO as graphs: parsing, legalisation, and the reader, which other frameworks' readers share."""

@@ -44,7 +44,7 @@ _DTYPES: dict[str, np.dtype] = {
 
 
 class UnsupportedTypeError(UnsupportedOpError):
-    """A type that DHLO has not; the reader adds the op."""
+    """An element type that DHLO does not have; the reader adds the op."""
 
 
 class Decoder:
@@ -56,26 +56,27 @@ class Decoder:
         self._lines: dict[ir.Attribute, str] = {}
 
     def tensor(self, kind: ir.Type) -> tuple[np.dtype, TypeShape]:
-        """dtype and sizes of a tensor type. Raises UnsupportedTypeError."""
+        """Return dtype and sizes of a tensor type. Raises UnsupportedTypeError."""
         found = self._types.get(kind)
         if found is None:
             found = self._types[kind] = _tensor(kind)
         return found
 
     def static_tensor(self, kind: ir.Type) -> tuple[np.dtype, tuple[int, ...] | None]:
-        """The dtype and sizes of a tensor type; None for the sizes when one is `?`. Raises UnsupportedTypeError."""
+        """Return dtype and sizes of a tensor type; None for the sizes if one is `?`. Raises UnsupportedTypeError."""
         dtype, sizes = self.tensor(kind)
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
     def attribute(self, attribute: ir.Attribute, decode: Callable[[ir.Attribute], T]) -> T:
-        """`decode(attribute)`, computed once."""
+        """Compute `decode(attribute)`, once for each attribute."""
         key = (decode, attribute)
         if key not in self._attributes:
             self._attributes[key] = decode(attribute)
-        return self._attributes[key]
+        decoded: T = self._attributes[key]
+        return decoded
 
     def line(self, op: ir.OpView) -> str:
-        """The user's line of an op as "model.py:12:3 (layer)", "" when it has none."""
+        """Return the user's line of an op as "model.py:12:3 (layer)", or ""."""
         location = op.location
         key = location.attr
         found = self._lines.get(key)
@@ -102,7 +103,7 @@ def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
 
 
 def ints(attribute: ir.Attribute) -> tuple[int, ...]:
-    """A dense array or dense elements of integers."""
+    """Decode a dense array or dense elements of integers."""
     if isinstance(attribute, ir.DenseElementsAttr):
         return tuple(np.asarray(attribute).reshape(-1).tolist())
     # There is a class for arrays of each type. What is none has no elements: a TypeError.
@@ -114,13 +115,13 @@ def integer(attribute: ir.Attribute) -> int:
 
 
 def enumerator(attribute: ir.Attribute) -> str:
-    """Which of an enumeration's values it is, as LT or HIGHEST, of StableHLO's attribute or CHLO's."""
+    """Return the name of an enumeration's value, as LT or HIGHEST, in StableHLO's or CHLO's attribute."""
     return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
 
 
 def is_token(value: MlirValue) -> bool:
-    """Whether a value of a module orders effects, and carries nothing."""
-    return mlir.stablehlo.TokenType.isinstance(value.type)
+    """Whether a value of a module only orders effects."""
+    return bool(mlir.stablehlo.TokenType.isinstance(value.type))
 
 
 def flag(attribute: ir.Attribute) -> bool:
@@ -128,17 +129,17 @@ def flag(attribute: ir.Attribute) -> bool:
 
 
 def text(attribute: ir.Attribute) -> str:
-    """A string; what is no UTF-8 in it, as MLIR allows, is replaced."""
+    """Decode a string; bytes that are not UTF-8, which MLIR allows, are replaced."""
     return ir.StringAttr(attribute).value_bytes.decode(errors="replace")
 
 
 def constant(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
-    """The value of a constant op, as `array` has it."""
+    """Return the value of a constant op, as `array` does."""
     return _complex(op, dtype) if dtype.kind == "c" else array(op.attributes["value"], dtype)
 
 
 def _complex(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
-    """The value of a complex constant: the bindings hand out no attribute for it, so its text is read as pairs."""
+    """Read a complex constant from its text, as pairs: the bindings have no attribute for it."""
     elements = str(op).partition("dense<")[2].rpartition("> : tensor<")[0]
     shape = ir.RankedTensorType(op.results[0].type).shape
     is_splat = elements.startswith("(")
@@ -151,7 +152,7 @@ def _complex(op: ir.OpView, dtype: np.dtype) -> np.ndarray:
 
 
 def array(attribute: ir.Attribute, dtype: np.dtype) -> np.ndarray:
-    """A dense attribute as an array; a view of MLIR's memory where numpy has the dtype, with strides 0 for a splat."""
+    """Return a dense attribute as array: a view of MLIR's memory if numpy has the dtype. A splat has strides 0."""
     if not isinstance(attribute, ir.DenseElementsAttr):
         raise UnsupportedOpError(
             f"a constant of the form {type(attribute).__name__} is not supported: write it as dense elements"
@@ -169,14 +170,14 @@ def array(attribute: ir.Attribute, dtype: np.dtype) -> np.ndarray:
 
 
 def _each(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """`function` of every element; a splat stays one."""
+    """Apply `function` to every element; a splat stays one."""
     if x.size < 2 or any(x.strides):
         return function(x)
     return np.broadcast_to(function(x[(slice(1),) * x.ndim]), x.shape)
 
 
 def _bytes(attribute: ir.DenseElementsAttr) -> np.ndarray:
-    """Integers of up to 8 bits as int8 or uint8: the same text, read as elements of 8 bits."""
+    """Return integers of up to 8 bits as int8 or uint8: the same text, read as elements of 8 bits."""
     kind = ir.RankedTensorType(attribute.type)
     wide = "ui8" if str(kind.element_type).startswith("ui") else "i8"
     elements = str(attribute).rsplit(" : ", 1)[0]
@@ -185,7 +186,7 @@ def _bytes(attribute: ir.DenseElementsAttr) -> np.ndarray:
 
 
 def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsAttr:
-    """Reinterpret the bits of an attribute as integers: MLIR does so when it folds a bitcast."""
+    """Reinterpret the bits of an attribute as integers, by MLIR's folding of a bitcast."""
     shape = ir.RankedTensorType(attribute.type).shape
     with attribute.context, ir.Location.unknown():
         module = ir.Module.create()
@@ -196,7 +197,8 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsA
                 constant = mlir.arith.ConstantOp(attribute.type, attribute)
                 mlir.func.ReturnOp([mlir.arith.BitcastOp(kind, constant.result)])
         mlir.run_passes(module, "canonicalize")
-        return function.entry_block.operations[0].attributes["value"]
+        bits: ir.DenseElementsAttr = function.entry_block.operations[0].attributes["value"]
+        return bits
 
 
 def _parts(location: ir.FusedLoc) -> list[ir.Location]:
@@ -204,14 +206,14 @@ def _parts(location: ir.FusedLoc) -> list[ir.Location]:
 
 
 def location_name(location: ir.Location) -> str:
-    """The name of a location, "" when it has none."""
+    """Return the name of a location, or ""."""
     while isinstance(location, ir.FusedLoc) and location.locations:
         location = _parts(location)[0]
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
 def location_line(location: ir.Location) -> str:
-    """The innermost frame of the user's that has a line, as "model.py:12:3 (function)"; "" when there is none."""
+    """Return the user's innermost frame that has a line, as "model.py:12:3 (function)", or ""."""
     waiting, seen = [(location, "")], set()  # each with what it is called; parts may be shared, and nest deeply
     while waiting:
         at, function = waiting.pop()

@@ -22,9 +22,9 @@ _SHOWN = 600  # characters of a message, which may quote a word of any length
 
 
 def describe(error: ir.MLIRError, name: str, source: str) -> str:
-    """The errors, one a line.
+    """Format the errors, one on each line.
 
-    name: of what was parsed, which stands for positions in it. source: its text, "" for bytecode.
+    name: that of the parsed input, for positions in it. source: its text, "" for bytecode.
     """
     lines = []
     for diagnostic in error.error_diagnostics:
@@ -51,7 +51,7 @@ def _place(location: ir.Location, name: str) -> str:
 
 
 def _op_at(location: ir.Location, name: str, source: str) -> str:
-    """The name of the op that a diagnostic is about, "" where the source does not tell."""
+    """Return the name of the op that a diagnostic is about, or ""."""
     line = location_line(location)
     position = _POSITION.search(line)
     if not source or position is None:
@@ -68,7 +68,7 @@ def _offset(source: str, line: int, column: int) -> int:
 
 
 def _enclosing(source: str, at: int, context: ir.Context) -> str:
-    """The op that begins at a position, or else the last one before it that no closed bracket hides."""
+    """Return the op that begins at a position, or else the last one before it whose brackets are still open."""
     begins = _OP.match(source, at + (source[at : at + 1] == '"'))
     if begins and context.is_registered_operation(begins[0]):
         return begins[0]
@@ -82,7 +82,7 @@ def _enclosing(source: str, at: int, context: ir.Context) -> str:
 
 
 def _located(source: str, place: str, context: ir.Context) -> str:
-    """The first op whose location is a place, or an alias that leads to it."""
+    """Return the first op whose location is this position, or an alias of it."""
     aliases = _ALIAS.findall(source)
     wanted: set[str] = set()
     found = {alias for alias, inside in aliases if place in inside}

@@ -1,4 +1,4 @@
-"""A module in StableHLO alone: CHLO and shape ops taken apart by StableHLO's own passes, where DHLO has no better."""
+"""A module in StableHLO alone: StableHLO's own passes decompose the CHLO and shape ops that DHLO does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BROADCAST = "chlo.broadcast_"
 
 
 def legalised(module: ir.Module) -> ir.Module:
-    """A copy in which all ops are ones that DHLO has, as far as the passes can make it so.
+    """Return a copy whose ops are ones that DHLO has, as far as the passes can decompose the others.
 
     Raises UnsupportedOpError with the passes' message.
     """
@@ -46,8 +46,8 @@ def legalised(module: ir.Module) -> ir.Module:
 
 
 def _call(target: str, op: ir.Operation) -> ir.OpView:
-    """A custom call in place of an op, with its attributes."""
-    call = stablehlo.CustomCallOp(
+    """Replace an op by a custom call with its attributes."""
+    call: ir.OpView = stablehlo.CustomCallOp(
         [r.type for r in op.results], list(op.operands), call_target_name=ir.StringAttr.get(target)
     )
     for name in op.attributes:
@@ -56,7 +56,7 @@ def _call(target: str, op: ir.Operation) -> ir.OpView:
 
 
 def _as_op(call: ir.Operation) -> None:
-    """A custom call @mhlo.name or @chlo.name as the CHLO op, unless DHLO has it."""
+    """Replace a custom call @mhlo.name or @chlo.name by the CHLO op, unless DHLO has the call."""
     dialect, _, rest = ir.StringAttr(call.attributes["call_target_name"]).value.partition(".")
     name = f"chlo.{rest}"
     if dialect in ("mhlo", "chlo") and name not in HANDLERS and call.context.is_registered_operation(name):
@@ -70,7 +70,7 @@ def _as_op(call: ir.Operation) -> None:
 
 
 def _spread(op: ir.Operation) -> None:
-    """`broadcast_zeta` and its like: the operands brought to one shape, then the op without `broadcast_`."""
+    """Replace `broadcast_zeta` and similar ops: broadcast the operands, then apply the op without `broadcast_`."""
     kinds = []
     shape = ir.RankedTensorType(op.results[0].type).shape
     for x in op.operands:

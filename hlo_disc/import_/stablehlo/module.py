@@ -35,12 +35,12 @@ def read_module(
     callbacks: Sequence[Callback] = (),
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:
-    """The DHLO graph of a module's `main`.
+    """Read a module's `main`. Returns its graph.
 
-    dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one an input. A name given to a size
-    that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
-    constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0". asked: those that hold
-    at the calls that it is for. names: the inputs' names in messages. origin: whose program it is.
+    dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one for each input. Naming a size
+    that the module writes as a number re-opens the module: all other sizes are inferred again from the named ones.
+    constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0". asked: conditions that
+    select the program's calls. names: the inputs' names in messages. origin: the producer's conventions.
     callbacks: Python functions that it calls, by number. sizes: arguments that are numbers of the module, by name.
 
     Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
@@ -92,7 +92,7 @@ def read_block(
     asked: Sequence[Guard] = (),
     known: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:
-    """The graph of a program whose first op is the first of a block."""
+    """Read a program whose first op is the first of a block. Returns its graph."""
     bindings = symbols.Bindings(inputs.inputs)
     reader.guards += bindings.guards()
     for guard in symbols.parse_constraints(constraints):
@@ -146,7 +146,7 @@ def read_block(
 
 
 def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
-    """A program's results without tokens, tuples taken apart."""
+    """Flatten a program's results: tokens are dropped, tuples expanded."""
     for x in results:
         if isinstance(x, Bundle):
             yield from _flat(x)
@@ -155,6 +155,6 @@ def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
 
 
 def functions_of(module: ir.Module) -> dict[str, ir.OpView]:
-    """The module's functions by name."""
+    """Return the module's functions by name."""
     found = (op for op in module.body.operations if op.operation.name == "func.func")
     return {text(op.attributes["sym_name"]): op for op in found}

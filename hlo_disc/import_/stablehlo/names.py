@@ -1,9 +1,9 @@
 """The inputs of a module: their names, and a symbol or an expression for every size that is not fixed.
 
-Names come from these sources, the first one first: the attribute that DHLO printed itself (`hlo_disc.shape`), the
-user's names, the framework's expressions for its dimension variables, and invented names d0, d1 … for the rest.
-Frameworks give their names at the call of the real function (`jax.global_constant`), after assertions about the sizes.
-That prefix of `main` is evaluated over raw sizes, and the resulting equations are solved.
+Names come from these sources, in this order: the attribute that DHLO prints (`hlo_disc.shape`), the user's names, the
+framework's expressions for its dimension variables, and new names d0, d1 … for the rest. Frameworks give their names at
+the call of the real function (`jax.global_constant`), after assertions about the sizes. That prefix of `main` is
+evaluated over raw sizes, and the resulting equations are solved.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _is_raw(d: Dim) -> bool:
 
 
 def _reopened(inputs: Sequence[Input], types: Sequence[tuple[int | None, ...]]) -> dict[str, int]:
-    """The number that each symbol stands for where it replaces one that the module writes."""
+    """Return the number that each symbol stands for if it replaces one that the module writes."""
     values: dict[str, int] = {}
     pairs = [
         (x, axis, d, size)
@@ -171,7 +171,7 @@ class _Framework:
 
     @functools.cached_property
     def callee(self) -> ir.OpView | None:
-        """The only function that `main` calls, None when there are more or none."""
+        """Return the only function that `main` calls; None if there are several or none."""
         calls = [op for op in self.block.operations if op.operation.name == "func.call"]
         if len(calls) != 1:
             return None
@@ -187,7 +187,7 @@ class _Framework:
         )
 
     def argument_names(self) -> dict[MlirValue, str]:
-        """Names that the called function has for arguments of `main`."""
+        """Return the names that the called function has for arguments of `main`."""
         if self.callee is None:
             return {}
         inner = self.callee.regions[0].blocks[0].arguments
@@ -198,7 +198,7 @@ class _Framework:
         }
 
     def solve(self, decoder: Decoder, inputs: Sequence[Value]) -> dict[str, Dim]:
-        """Raw sizes as expressions over the framework's dimension variables, as far as it says."""
+        """Express raw sizes in the framework's dimension variables, as far as the prefix determines them."""
         if self.callee is None:
             return {}
         arguments = [a for i, a in enumerate(self.block.arguments) if i not in self.skipped]
@@ -229,7 +229,7 @@ class _Framework:
 
 
 def _asserted(operands: Sequence[Operand]) -> list[tuple[Dim, Dim]]:
-    """Equalities in the condition of a `shape_assertion`."""
+    """Return the equalities in the condition of a `shape_assertion`."""
     if not operands or type(operands[0]) is not Symbolic:
         return []
     condition = operands[0].elements[0]
@@ -238,7 +238,7 @@ def _asserted(operands: Sequence[Operand]) -> list[tuple[Dim, Dim]]:
 
 
 def _solve(named: Sequence[tuple[Dim, Dim]], equations: Sequence[tuple[Dim, Dim]]) -> dict[str, Dim]:
-    """Every raw size that the equations determine, in terms of named symbols."""
+    """Solve the equations for raw sizes, in terms of named symbols."""
     solution: dict[str, Dim] = {}
     # Equations first: they may hand on names that the user gave, which precede the framework's.
     pending = [(b, a, False) for a, b in equations] + [(symbol, value, True) for symbol, value in named]
@@ -260,7 +260,7 @@ def _solve(named: Sequence[tuple[Dim, Dim]], equations: Sequence[tuple[Dim, Dim]
 
 
 def _invert(d: Dim, raw: str, value: Dim, exact: bool) -> Dim | None:
-    """`raw` such that `d == value`. A dimension variable is a quotient without remainder, as its framework asserts."""
+    """Solve `d == value` for `raw`. A dimension variable is a quotient without remainder, as its framework asserts."""
     if exact and len(d.terms) == 1 and d.terms[0][1] == 1 and len(d.terms[0][0]) == 1:
         (atom,) = d.terms[0][0]
         if atom.kind == "floordiv" and raw not in atom.args[1].symbols:

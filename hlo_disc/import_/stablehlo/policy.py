@@ -1,6 +1,6 @@
-"""Whose program it is, and where result shapes come from when an op's operands do not say them.
+"""The producer's conventions, and the source of result shapes that an op's operands do not determine.
 
-`StaticShapes` takes them from the module: a static form has the sizes that it writes. Re-opening a static module
+`StaticShapes` takes such shapes from the module: a static op has the sizes that it writes. Re-opening a static module
 (reopen.py) puts symbols in their place.
 """
 
@@ -44,28 +44,28 @@ class StaticShapes:
     trusts_types = True
 
     def created(self, r: Reader, op: ir.OpView, sizes: Sizes) -> Shape:
-        """The shape of an iota or of a constant of one value."""
+        """Return the shape of an iota or of a constant of one value."""
         return tuple(map(Dim.const, sizes))
 
     def broadcast(self, r: Reader, op: ir.OpView, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
-        """The shape that `broadcast_in_dim` spreads `x` to."""
+        """Return the shape to which `broadcast_in_dim` broadcasts `x`."""
         return tuple(map(Dim.const, sizes))
 
     def reshape(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
-        """The result shape of `reshape`."""
+        """Return the result shape of `reshape`."""
         return tuple(map(Dim.const, sizes))
 
     def slice(self, r: Reader, op: ir.OpView, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
-        """Start and limit of `slice`."""
+        """Return start and limit of `slice`."""
         return tuple(map(Dim.const, start)), tuple(map(Dim.const, limit))
 
     def window(self, r: Reader, op: ir.OpView, x: Value, sizes: Sizes) -> Shape:
-        """The sizes that `gather` and `dynamic_slice` take of `x`."""
+        """Return the sizes that `gather` and `dynamic_slice` take of `x`."""
         return tuple(map(Dim.const, sizes))
 
     def update(self, r: Reader, op: ir.OpView, x: Value, part: Value) -> None:
-        """`dynamic_update_slice` writes `part` into `x`."""
+        """Note that `dynamic_update_slice` writes `part` into `x`."""
 
     def bind(self, r: Reader, a: Dim, b: Dim) -> bool:
-        """Whether `a == b` is settled by choosing a size that is still open."""
+        """Try to settle `a == b` by binding an open size. Returns whether it could."""
         return False

@@ -46,7 +46,7 @@ _NAMED = re.compile(r"\b(stablehlo|chlo|func|tf)\.\w|^\w+\.[\w.]+ : \(")
 
 
 class NeedsLegalising(Exception):
-    """An op that StableHLO's own passes can take apart."""
+    """Raised for an op that StableHLO's own passes can decompose."""
 
 
 class _Env(dict[MlirValue, Operand]):
@@ -97,7 +97,7 @@ class Reader(Construction):
     # Following the program
 
     def call(self, name: str, operands: Sequence[Operand]) -> list[Operand]:
-        """The results of a function of the module."""
+        """Call a function of the module. Returns its results."""
         function = self.functions.get(name)
         if function is None or not function.regions[0].blocks:
             self.unsupported(f"the module has no body for @{name}")
@@ -116,10 +116,10 @@ class Reader(Construction):
     def region(
         self, region: ir.Region, inputs: Sequence[Value], operands: Sequence[Operand] | None = None
     ) -> tuple[Region, tuple[Value, ...]]:
-        """An op's region, and the values from outside that it reads: they are its last inputs.
+        """Read an op's region. Returns it, and the values from outside that it reads, which are its last inputs.
 
-        inputs: new values without an op, the region's first inputs. operands: what stands for each argument, by default
-        the inputs; it may be an operand of the enclosing program, which the region captures if it reads it.
+        inputs: new values without an op, the region's first inputs. operands: one for each argument, by default the
+        inputs. An operand of the enclosing program is captured if the region reads it.
         """
         with self.inside():
             returned = self.run(region.blocks[0], inputs if operands is None else operands, self._env)
@@ -128,7 +128,7 @@ class Reader(Construction):
         return isolated(inputs, ops, results)
 
     def probe(self, region: ir.Region, operands: Sequence[Operand]) -> list[Operand]:
-        """Return the results of a region and discard its ops: handlers have to know of them in advance."""
+        """Read a region and discard its ops. Returns its results, which some handlers need in advance."""
         guards, required = len(self.guards), set(self._required)
         with self.inside():
             returned = self.run(region.blocks[0], operands, self._env)
@@ -138,7 +138,7 @@ class Reader(Construction):
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Ops go to a builder of their own, and what is made of sizes stays there."""
+        """Collect ops in another builder; values computed there from sizes are not shared with the outside."""
         if self.nested >= _MOST_REGIONS:
             self.unsupported(f"regions are nested more than {_MOST_REGIONS} deep")
         op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
@@ -158,13 +158,13 @@ class Reader(Construction):
             self._constants, self._attributes, self._sizes, self._made = caches
 
     def run_inline(self, region: ir.Region) -> list[Operand]:
-        """The results of a region without arguments, as if its ops stood in place of the current one."""
+        """Read a region without arguments as if its ops stood in place of the current one. Returns its results."""
         return self.run(region.blocks[0], [], self._env)
 
     def run(
         self, block: ir.Block, operands: Sequence[Operand], outer: Mapping[MlirValue, Operand] | None = None
     ) -> list[Operand]:
-        """The results of a block's ops. outer: what the values of the enclosing block stand for."""
+        """Read a block. Returns its results. outer: the operands that values of the enclosing block stand for."""
         saved = self._env
         env = self._env = _Env(zip(block.arguments, operands, strict=True))
         env.outer = outer
@@ -228,13 +228,13 @@ class Reader(Construction):
         return HANDLERS.get(name)
 
     def unknown(self, name: str) -> NoReturn:
-        """Refuse an op that no handler knows; one that can be taken apart is read again as its parts."""
+        """Refuse an op without a handler; one that can be decomposed is read again as its parts."""
         if name.startswith(("chlo.", "shape.")) and not self.legal:
             raise NeedsLegalising
         self.unsupported()
 
     def need_types(self, op: ir.OpView, values: Sequence[Value]) -> None:
-        """The results of an op that the verifier knows little of have the types that the module writes."""
+        """Require that an op's results have the types that the module writes, if the verifier knows little of it."""
         if len(values) != len(op.results):
             self.unsupported(f"it has {len(op.results)} results where {len(values)} are made")
         for number, (result, value) in enumerate(zip(op.results, values, strict=True)):
@@ -247,7 +247,7 @@ class Reader(Construction):
                         self.equal(d, Dim.const(size), f"dimension {axis} of result {number} and what its type says")
 
     def _check_type(self, result: ir.OpResult[ir.Type], value: Value) -> None:
-        """Sizes that the module writes hold for what inference made of them."""
+        """Require that the sizes that the module writes are the inferred ones."""
         for axis, (size, d) in enumerate(zip(self.decoder.tensor(result.type)[1], value.shape, strict=True)):
             if size is not None and (not d.is_const or d.value != size):
                 self.equal(d, Dim.const(size), f"result dimension {axis} and what its type says")
@@ -255,21 +255,21 @@ class Reader(Construction):
     # What handlers ask for
 
     def attr(self, op: ir.OpView, name: str, decode: Callable[[ir.Attribute], T]) -> T:
-        """An attribute, decoded once for each distinct one."""
+        """Return an attribute, decoded once for each distinct one."""
         return self.decoder.attribute(op.attributes[name], decode)
 
     def result_type(self, op: ir.OpView) -> tuple[np.dtype, TypeShape]:
         return self.decoder.tensor(op.results[0].type)
 
     def static_sizes(self, op: ir.OpView) -> tuple[int, ...]:
-        """The result's sizes, of an op that says its shape by its type only."""
+        """Return the result's sizes of an op whose shape is given only by its type."""
         sizes = self.decoder.static_tensor(op.results[0].type)[1]
         if sizes is None:
             self.unsupported("this form of the op needs a result type of static shape")
         return sizes
 
     def location(self) -> str:
-        """The user's line of the current op or of the call that led to it; what the op is called when there is none."""
+        """Return the user's line of the current op, or of the call that led to it; the op's name if there is none."""
         if self.op is None:
             return ""
         line = self.decoder.line(self.op)
@@ -281,14 +281,14 @@ class Reader(Construction):
         return location_name(self.op.location)
 
     def dense(self, attribute: ir.Attribute, value: np.ndarray) -> Value:
-        """A constant of the module; equal ones are one attribute there, and one value here."""
+        """Return a constant of the module; equal ones are one attribute there, and one value here."""
         found = self._attributes.get(attribute)
         if found is None:
             found = self._attributes[attribute] = self.constant(value)
         return found
 
     def data(self, x: Operand) -> Value:
-        """The operand as a tensor of the graph."""
+        """Return the operand as a tensor of the graph."""
         if type(x) is Value:
             return x
         if not isinstance(x, Symbolic):
@@ -310,7 +310,7 @@ class Reader(Construction):
 
     @staticmethod
     def constant_of(x: Operand) -> int | None:
-        """The number that a scalar is, where it is known."""
+        """Return the number of a scalar, if it is known."""
         return constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.is_known and not x.sizes else None
 
     def _materialise(self, x: Symbolic) -> Value:
@@ -339,14 +339,14 @@ class Reader(Construction):
         return found
 
     def element(self, vector: Value, i: int) -> Value:
-        """One element of a tensor, counted in row-major order, as a scalar."""
+        """Return one element of a tensor, counted in row-major order, as a scalar."""
         if vector.rank != 1:
             vector = self.emit("reshape", (vector,), shape=(dim_product(vector.shape),))
         row = self.emit("slice", (vector,), start=(Dim.const(i),), limit=(Dim.const(i + 1),), stride=(1,))
         return self.emit("reshape", (row,), shape=())
 
     def start_index(self, d: Dim, last: Dim) -> Value | None:
-        """A slice's start as a scalar, where it is a size or `clamp(0, data, last)`; None when it is something else."""
+        """Return a slice's start as a scalar, if it is a size or `clamp(0, data, last)`; else None."""
         if not is_opaque(d):
             return self._scalar(d, np.dtype(np.int64))
         for source, (tensor, i) in self.evaluator.sources.items():
@@ -358,12 +358,12 @@ class Reader(Construction):
         return None
 
     def _starts_at(self, d: Dim, source: Dim, last: Dim) -> bool:
-        """Is `d` the start that `source` is, or is clamped to?"""
+        """Is `d` the start `source`, perhaps after clamping?"""
         scalar = self.evaluator.scalar
         return d is source or d is scalar.minimum(scalar.maximum(source, ZERO), last)
 
     def elements(self, x: Operand) -> Shape:
-        """The elements of an integer vector that says sizes."""
+        """Return the elements of an integer vector of sizes."""
         symbolic = x if type(x) is Symbolic else self.evaluator.opaque(x)  # type: ignore[arg-type]
         if symbolic is None:
             self.unsupported("it is given more sizes than shapes have, or their number is not known")
@@ -371,18 +371,18 @@ class Reader(Construction):
         return tuple(map(self.evaluator.scalar.number, symbolic.elements))
 
     def _need_no_wrapping(self, x: Symbolic) -> None:
-        """Sizes are what integers of any length make of sizes, or the call is refused."""
+        """Require that sizes did not wrap: that they are the results of integers of any length."""
         for d, dtype in sorted(x.wraps, key=str):
             for relation, limit in (("<=", np.iinfo(dtype).max), (">=", np.iinfo(dtype).min)):
                 message = f"a size is computed in {dtype}, which does not hold {symbols.escape(str(d))}, {{0}}"
                 self.require(d, relation, Dim.const(int(limit)), message, (d,), is_fact=False)
 
     def dims(self, x: Operand) -> Shape:
-        """The elements of an integer vector, those that depend on data as symbols; some may be negative."""
+        """Return the elements of an integer vector. Data-dependent ones become symbols; some may be negative."""
         return tuple(map(self.data_dims.number, self.elements(x)))
 
     def sizes(self, x: Operand) -> Shape:
-        """The elements of an integer vector as the shape of a tensor: none is negative. Raises ShapeError."""
+        """Return the elements of an integer vector as the shape of a tensor: none is negative. Raises ShapeError."""
         shape = self.tensor_shape(self.elements(x))
         for axis, d in enumerate(shape):
             if not d.is_const:
@@ -392,11 +392,11 @@ class Reader(Construction):
         return shape
 
     def tensor_shape(self, shape: Shape) -> Shape:
-        """A shape with a symbol for each size that depends on data."""
+        """Return a shape with a symbol for each size that depends on data."""
         return tuple(self.data_dims.size(d, f"dimension {axis} of the result") for axis, d in enumerate(shape))
 
     def constants(self, shape: Shape, what: str) -> tuple[int, ...]:
-        """Sizes that must be known when compiling."""
+        """Return sizes that must be known when compiling."""
         for d in shape:
             if not d.is_const:
                 self.unsupported(f"{what} must be constant, not '{d}'")
@@ -407,7 +407,7 @@ class Reader(Construction):
         return self.data_dims.definitions
 
     def common(self, values: Sequence[Value]) -> Shape:
-        """The shape that operands broadcast to, by numpy's rule: any size may turn out to be 1 at a call."""
+        """Return the shape to which operands broadcast, by numpy's rule: any size may turn out to be 1 at a call."""
         rank = max(x.rank for x in values)
         shape = [ONE] * rank
         for x in values:
@@ -425,11 +425,11 @@ class Reader(Construction):
             super().equal(a, b, what)
 
     def agree(self, a: Dim, b: Dim, what: str) -> None:
-        """Sizes that all branches, or turns of a loop, must have in common: the same as `equal`."""
+        """Require the same sizes in all branches, or all iterations of a loop, as `equal` does."""
         self.equal(a, b, what)
 
     def describe(self) -> str:
-        """The current op with its source line, for messages."""
+        """Return the current op with its source line, for messages."""
         where = self.location()
         return f"{self.op.operation.name}{f' at {where}' if where else ''}"
 
@@ -444,7 +444,7 @@ class Reader(Construction):
         raise UnsupportedOpError(f"{op.operation.name} : {types}{f' at {where}' if where else ''}: {what}")
 
     def assertion(self, op: ir.OpView, operands: Sequence[Operand]) -> Sequence[Operand]:
-        """A framework's `shape_assertion`: a guard with the framework's message."""
+        """Read a framework's `shape_assertion`: a guard with the framework's message."""
         condition, *values = operands
         if type(condition) is not Symbolic or not condition.exact:
             self.unsupported("an assertion about data is not supported")
@@ -471,5 +471,5 @@ class Reader(Construction):
 
 
 def _known(x: Operand) -> Known | None:
-    """The key of an operand whose elements are known sizes, to compare it by; None for everything else."""
+    """Return a comparable key of an operand whose elements are known sizes; None for all others."""
     return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.is_known else None

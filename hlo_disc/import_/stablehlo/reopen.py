@@ -1,9 +1,9 @@
 """Re-opens a static module: sizes that the user names become symbols, and every other size follows or stays.
 
-The module is read twice. In the first pass (`Inference`), every size that an op invents (of an iota, a broadcast, part
-of a slice) is open, and is settled by the tensors that it meets: `x + broadcast(0) : 2x77` with x of shape (b, s) tells
-the meaning of 2 and 77. Sizes that stay open keep their number. If a symbolic size had the same number, the size is
-ambiguous, and an error names the op. In the second pass (`Replay`) the module is read with these answers.
+The module is read twice. In the first pass (`Inference`), every size that an op introduces (of an iota, a broadcast,
+part of a slice) is open. The tensors that it meets settle it: `x + broadcast(0) : 2x77` with x of shape (b, s)
+determines the meaning of 2 and 77. Sizes that stay open keep their number. If a symbolic size had the same number, the
+size is ambiguous, and an error names the op. In the second pass (`Replay`) the module is read with these answers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _OPEN = "%o"
 
 
 def reopen(values: Mapping[str, int], read: Callable[[StaticShapes], Graph]) -> Graph:
-    """The graph with symbols in place of numbers. values: the number that each symbol stands for in the module.
+    """Read a module with symbols in place of numbers. values: the number that each symbol replaces.
 
-    Raises ShapeError where a size could be the number that is written or a symbol.
+    Raises ShapeError if a size could be either the written number or a symbol.
     """
     inference = Inference(values)
     graph = read(inference)
@@ -39,7 +39,7 @@ def reopen(values: Mapping[str, int], read: Callable[[StaticShapes], Graph]) -> 
 
 
 class Inference(StaticShapes):
-    """Open sizes as symbols `%o0`, `%o1` …, and what they turn out to be."""
+    """Open sizes as symbols `%o0`, `%o1` …, and their values once found."""
 
     trusts_types = False
 
@@ -51,7 +51,7 @@ class Inference(StaticShapes):
         self.requests: list[Shape] = []
 
     def settled(self, graph: Graph) -> list[Shape]:
-        """The shapes that were asked for, in order, with every open size settled."""
+        """Return the shapes that were asked for, in order, with every open size settled."""
         symbolic: dict[int, Dim] = {}
         shapes = [v.shape for v in graph.inputs] + [v.shape for op in all_ops(graph.ops) for v in op.results]
         for d in dict.fromkeys(d for shape in shapes for d in shape):
@@ -71,7 +71,7 @@ class Inference(StaticShapes):
         return [tuple(map(self.find, shape)) for shape in self.requests]
 
     def find(self, d: Dim) -> Dim:
-        """A size in terms of what is known."""
+        """Express a size in known ones."""
         while True:
             found = d.substitute(self.solution)
             if found is d:
@@ -140,7 +140,7 @@ class Inference(StaticShapes):
         )
 
     def update(self, r: Reader, op: ir.OpView, x: Value, part: Value) -> None:
-        """Bind dimensions: a part that is as long as the whole dimension is all of it."""
+        """Bind dimensions: a part that is as long as the whole dimension is the whole dimension."""
         for a, b, n, m in zip(x.shape, part.shape, _sizes(r, op), _sizes(r, op, 1), strict=True):
             if n == m:
                 self.bind(r, a, b)
@@ -153,7 +153,7 @@ class Inference(StaticShapes):
         return self._asked(result)
 
     def _split(self, r: Reader, dims: Sequence[Dim], sizes: Sizes, known: Sequence[Dim]) -> Sequence[Dim]:
-        """Sizes for a group of result dims that replaces a group of operand dims."""
+        """Split a group of operand dims into the sizes of the group of result dims that replaces it."""
         total = dim_product(dims)
         if len(sizes) == 1:
             return [total]
@@ -215,7 +215,7 @@ class Replay(StaticShapes):
 
 
 def _sizes(r: Reader, op: ir.OpView, number: int = 0) -> Sizes:
-    """An operand's sizes in the module."""
+    """Return an operand's sizes in the module."""
     return tuple(-1 if size is None else size for size in r.decoder.tensor(op.operands[number].type)[1])
 
 
@@ -224,9 +224,9 @@ def _collapsed(attribute: ir.Attribute) -> frozenset[int]:
 
 
 def _segments(dims: Sequence[Dim], sizes: Sizes, target: Sizes) -> list[tuple[list[Dim], Sizes]]:
-    """Operand dims and result sizes in groups, as small as can be, that hold equally many elements.
+    """Split operand dims and result sizes into the smallest groups of equally many elements.
 
-    Dims of size 1 come and go, except where a symbol happened to be 1.
+    Dims of size 1 may be added or dropped, unless a symbol happened to be 1.
     """
     if 0 in sizes or 0 in target:
         return [(list(dims), target)]

@@ -1,4 +1,4 @@
-"""From what a user has (a file, text, bytes, a JAX export, a module) to an MLIR module.
+"""From a user's source (a file, text, bytes, a JAX export, a module) to an MLIR module.
 
 Text and bytecode are told apart by content, portable artifacts are upgraded to this version of StableHLO. Whatever
 cannot be parsed is a ParseError with the parser's own diagnostics: file, line and column.
@@ -30,7 +30,7 @@ _ARTIFACT = b"StableHLO_v"
 
 
 def load_module(source: object) -> ir.Module:
-    """The module in `source`.
+    """Load the module in `source`.
 
     source: a path (text, bytecode or portable artifact), text that holds a module, bytes of any of these, a
     `jax.export.Exported`, or an `ir.Module`, which is returned as it is. Raises ParseError, UnsupportedOpError, and
@@ -43,7 +43,7 @@ def load_module(source: object) -> ir.Module:
     if isinstance(source, str) and is_text(source):
         return _parse(source, "<text>")
     if isinstance(source, (str, os.PathLike)):
-        return _from_file(Path(source))
+        return _from_bytes(Path(source).read_bytes(), os.fspath(source))
     if is_export(source):
         return _from_bytes(source.mlir_module_serialized, f"the export of {getattr(source, 'fun_name', 'a function')}")
     raise ParseError(
@@ -53,12 +53,12 @@ def load_module(source: object) -> ir.Module:
 
 
 def is_export(source: object) -> TypeGuard[Exported]:
-    """Whether it is a `jax.export.Exported`, asked without importing JAX."""
+    """Whether it is a `jax.export.Exported`, decided without importing JAX."""
     return isinstance(getattr(source, "mlir_module_serialized", None), bytes)
 
 
 def is_text(source: str) -> bool:
-    """Whether a string is a module itself, not a path of one."""
+    """Whether a string is a module itself, not the path of one."""
     # A module needs a brace or a line break, which no one puts into a path.
     return not source.strip() or "\n" in source or "{" in source
 
@@ -69,10 +69,6 @@ def is_bytecode(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
-
-
-def _from_file(path: Path) -> ir.Module:
-    return _from_bytes(path.read_bytes(), str(path))
 
 
 def _from_bytes(data: bytes, name: str) -> ir.Module:
@@ -103,7 +99,7 @@ def _from_bytes(data: bytes, name: str) -> ir.Module:
 
 
 def _refuse_trap(text: str, name: str) -> None:
-    """jaxlib's verifier divides by the number of groups of an `all_to_all`, which ends the process where it is 0."""
+    """Refuse an `all_to_all` of 0 groups: jaxlib's verifier divides by their number, which would end the process."""
     if "all_to_all" in text and (found := _NO_GROUPS.search(text)):
         line = text.count("\n", 0, found.start()) + 1
         raise ParseError(f"{name}:{line}: stablehlo.all_to_all: replica_groups must not be empty")

@@ -1,1 +1,1 @@
-"""TensorFlow's ops: one function an op, or a row of a formula, one file a family."""
+"""TensorFlow's ops: a handler for each op, or a row with a formula, in a file for each family."""

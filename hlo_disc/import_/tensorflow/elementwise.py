@@ -33,7 +33,7 @@ Formula = Callable[..., Array]
 
 
 def formula(function: Formula) -> Handler:
-    """A handler of an op that is a formula over its operands."""
+    """Make a handler of an op that is a formula over its operands."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         return function(*(array(r, x) for x in operands)).value
@@ -50,7 +50,7 @@ def compared(direction: str) -> Formula:
 
 
 def chlo(name: str) -> Formula:
-    """An op that CHLO takes apart into a function of scalars, which is applied to every element."""
+    """Make a handler of an op that CHLO decomposes into a function of scalars, which is applied to every element."""
 
     def apply(*xs: Array) -> Array:
         xs = tuple(together(xs))
@@ -62,7 +62,7 @@ def chlo(name: str) -> Formula:
 
 @functools.lru_cache(64)
 def _scalar_graph(name: str, element: str, count: int) -> Graph:
-    """The DHLO graph of a CHLO op on scalars."""
+    """Return the DHLO graph of a CHLO op on scalars."""
     from hlo_disc.import_.stablehlo.module import read_module
 
     scalars = ", ".join([f"tensor<{element}>"] * count)
@@ -98,7 +98,7 @@ def _floor_quotient(x: Array, y: Array) -> Array:
 
 
 def no_nan(function: Formula) -> Formula:
-    """0 where the second operand is 0."""
+    """Apply a division, with 0 where the second operand is 0."""
 
     def apply(x: Array, y: Array) -> Array:
         x, y = together([x, y])
@@ -109,7 +109,7 @@ def no_nan(function: Formula) -> Formula:
 
 
 def xlog(function: Formula) -> Formula:
-    """x times a function of y, 0 where x is 0."""
+    """Multiply x by a function of y; 0 where x is 0."""
 
     def apply(x: Array, y: Array) -> Array:
         x, y = together([x, y])
@@ -123,7 +123,7 @@ SELU_LEAST = SELU_SCALE * 1.6732632423543772
 
 
 def on_cuts(name: str, part: str, reflected: Callable[[Array], Array]) -> Formula:
-    """An inverse function, of complex numbers too: on its cuts the sign of a part that is 0 says the side.
+    """Wrap an inverse function: on the cuts of complex numbers the sign of a part that is 0 selects the side.
 
     CHLO takes -0 for 0 there. reflected: of the value beyond the cut that on this side.
     """
@@ -156,7 +156,8 @@ def sign(x: Array) -> Array:
 
 def approximately(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, y = (array(r, o) for o in operands)
-    return (abs(x - y) < op.attributes.get("tolerance", 1e-5)).value
+    tolerance: float = op.attributes.get("tolerance", 1e-5)
+    return (abs(x - y) < tolerance).value
 
 
 def _cast(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -190,7 +191,7 @@ def _select(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _select_elements(r: Reader, op: Node, condition: np.ndarray, *sides: np.ndarray) -> np.ndarray | None:
-    """Where the condition says which rows, they are no sizes."""
+    """Select between sizes; if the condition selects rows, they are not sizes."""
     shapes = {x.shape for x in sides}
     alike = len(shapes) == 1 and (not condition.ndim or condition.shape in shapes)
     return by_element(Elements.select, 3)(r, op, condition, *sides) if alike else None
@@ -224,7 +225,7 @@ def _like(number: int) -> Handler:
 
 
 def _all_of(name: str) -> Handler:
-    """A sum of any number of operands. Lists into which nothing was put are zeros."""
+    """Sum any number of operands. A list into which nothing was put is zeros."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         known = [x for x in operands if not isinstance(x, Bundle)]
@@ -310,7 +311,7 @@ _FORMULAS: dict[str, Formula] = {
 
 
 def _divided(operation: Callable[[Dim, Dim], Dim]) -> Fold:
-    """A quotient or a remainder of sizes; none where the divisor may be 0."""
+    """Divide sizes, or take the remainder; None if the divisor may be 0."""
 
     def apply(s: Elements, a: Dim, b: Dim) -> Element | None:
         if b.is_const:

@@ -1,4 +1,4 @@
-"""Shape arithmetic of TensorFlow: numpy's own functions on arrays of elements that are sizes.
+"""Shape arithmetic of TensorFlow, by numpy's functions on arrays of elements that are sizes.
 
 Elements that depend on data are followed too, as symbols (`Evaluator.opaque`), so that `x[i : i + 3]` has three rows.
 """
@@ -30,14 +30,14 @@ Fold = Callable[..., "np.ndarray | None"]
 
 
 def elements_of(x: Symbolic) -> np.ndarray:
-    """The elements as an array of objects."""
+    """Return the elements as an array of objects."""
     made = np.empty(len(x.elements), object)
     made[:] = x.elements
     return made.reshape(x.sizes)
 
 
 def symbolic(r: Reader, elements: np.ndarray, dtype: np.dtype, exact: bool = True) -> Symbolic | None:
-    """Elements as an operand; None where they are too many, or not sizes of a type that has sizes."""
+    """Return elements as an operand; None if there are too many, or if they are not sizes of a type for sizes."""
     flat = tuple(elements.reshape(-1).tolist())
     if dtype.kind not in "iub" or len(flat) > LIMIT or any(e is None for e in flat):
         return None
@@ -50,20 +50,20 @@ def symbolic(r: Reader, elements: np.ndarray, dtype: np.dtype, exact: bool = Tru
 
 
 def sizes_operand(r: Reader, sizes: Sequence[Dim], dtype: DTypeLike = np.int32, scalar: bool = False) -> Symbolic:
-    """Sizes as an operand, whose type has to hold them."""
+    """Return sizes as an operand, whose type must be able to hold them."""
     for size in sizes if np.dtype(dtype).itemsize < 8 else ():
         r.fits(size, np.dtype(dtype))
     return Symbolic(np.dtype(dtype), () if scalar else (len(sizes),), tuple(sizes))
 
 
 def taken(x: Symbolic, made: Symbolic, op: Node, computed: Callable[[], Value]) -> Symbolic:
-    """`made` of elements of `x`, which is computed as data where these may have wrapped."""
+    """Return `made`, which consists of elements of `x`; it is computed as data if these may have wrapped."""
     made.may_wrap(op, [x], lambda *_: computed(), None)
     return made
 
 
 def folding(fold: Fold, handler: Handler) -> Handler:
-    """A handler that makes sizes of sizes with `fold(reader, op, *arrays)`, and ops of everything else."""
+    """Make a handler that computes sizes from sizes with `fold(reader, op, *arrays)`, and ops from other operands."""
 
     def both(r: Reader, op: Node, operands: list[Operand]) -> Result:
         found = _folded(r, op, operands, fold)
@@ -94,7 +94,7 @@ def _folded(r: Reader, op: Node, operands: list[Operand], fold: Fold) -> Symboli
 
 
 def by_element(function: Callable[..., Element | None], count: int) -> Fold:
-    """A fold of `function(Elements, *elements)`, its operands broadcast."""
+    """Make a fold from `function(Elements, *elements)`, with its operands broadcast."""
 
     def fold(r: Reader, op: Node, *arrays: np.ndarray) -> np.ndarray | None:
         scalar = r.evaluator.scalar
@@ -105,7 +105,7 @@ def by_element(function: Callable[..., Element | None], count: int) -> Fold:
 
 
 def numbers(function: Callable[..., Element | None], count: int) -> Fold:
-    """A fold of `function(Elements, *numbers)`, its operands broadcast; None where an element is no number."""
+    """Make a fold from `function(Elements, *numbers)`, with its operands broadcast; None if an element is no number."""
 
     def checked(s: Elements, *args: Element) -> Element | None:
         return function(s, *args) if all(isinstance(a, Dim) for a in args) else None
@@ -114,7 +114,7 @@ def numbers(function: Callable[..., Element | None], count: int) -> Fold:
 
 
 def objects(made: object) -> np.ndarray:
-    """An array of elements: numpy returns what would have no axes as an element."""
+    """Make an array of elements: numpy returns an array without axes as its element."""
     if isinstance(made, np.ndarray):
         return made
     scalar = np.empty((), object)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BroadcastAxes(Bundle):
-    """The axes along which an operand of one shape was spread next to one of another."""
+    """The axes along which an operand of one shape was broadcast to match one of another."""
 
     own: Shape
 
@@ -41,7 +41,7 @@ class Reduced(Bundle):
         return made
 
     def shaped(self, r: Reader, shape: Shape) -> Array:
-        """The sum in the shape that the operand had."""
+        """Return the sum in the shape of the operand."""
         x = self.value
         lead = x.rank - len(shape)
         x = x.sum(range(lead)) if lead else x

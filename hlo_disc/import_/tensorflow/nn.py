@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _widely(function: Callable[[Array, int], Array]) -> Handler:
-    """Halves are computed in f32."""
+    """Compute a function of 16-bit floats in f32."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
@@ -134,13 +134,13 @@ def _lrn(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _lrn_size(op: Node, x: Array) -> tuple[Array, float]:
-    """By which channels are divided, before and as the exponent of its power."""
+    """Return the base of the divisor of local response normalisation, by channels."""
     bias, alpha, beta = (op.attributes.get(name, d) for name, d in (("bias", 1.0), ("alpha", 1.0), ("beta", 0.5)))
     return _over_channels(op, x * x) * alpha + bias, beta
 
 
 def _over_channels(op: Node, x: Array) -> Array:
-    """Sums of neighbours."""
+    """Sum over neighbouring channels."""
     radius = op.attributes.get("depth_radius", 5)
     window = (ONE, ONE, ONE, Dim.const(2 * radius + 1))
     return Pool(window, [1] * 4, [(0, 0)] * 3 + [(radius, radius)], [1] * 4).reduce(x, "add")
@@ -150,7 +150,8 @@ def _lrn_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x, y = (array(r, o) for o in operands)
     size, beta = _lrn_size(op, x)
     others = _over_channels(op, dy * y / size)
-    return (dy * size.op("power", -beta) - x * others * (2 * op.attributes.get("alpha", 1.0) * beta)).value
+    alpha: float = op.attributes.get("alpha", 1.0)
+    return (dy * size.op("power", -beta) - x * others * (2 * alpha * beta)).value
 
 
 HANDLERS: dict[str, Handler] = {

@@ -1,4 +1,4 @@
-"""Steps of optimizers as one op: new values of a variable and of what is kept with it.
+"""The steps of optimizers, each one op: new values of a variable and of its state.
 
 Each rule is a function of its op's operands in their order, the variables first, and returns what is assigned to these.
 The formulas are those that the ops' documentation gives, `tf.raw_ops.ResourceApply…`.
@@ -27,12 +27,12 @@ def _sign(x: Array) -> Array:
 
 
 def _toward(x: Array, to: Array, rate: Array) -> Array:
-    """A moving average; rate: how much of the old value stays."""
+    """Update a moving average; rate: the share of the old value."""
     return x + (to - x) * (1 - rate)
 
 
 def _proximal(x: Array, rate: Array, l1: Array, l2: Array) -> Array:
-    """The step that penalties of both norms take: towards zero, which is not crossed."""
+    """Apply the proximal step of both penalties: towards zero, and not beyond."""
     return _sign(x) * (abs(x) - rate * l1).maximum(0) / (1 + l2 * rate)
 
 
@@ -50,7 +50,7 @@ def _keras_momentum(op: Node, x: Array, kept: Array, rate: Array, g: Array, mome
 def _adam_step(
     op: Node, m: Array, v: Array, powers: Sequence[Array], rest: Sequence[Array]
 ) -> tuple[Array, Array, Callable[[Array], Array]]:
-    """Both averages, and the step as a function of the second."""
+    """Return both averages, and the step as a function of the second."""
     rate, first, second, epsilon, g = rest
     m, v = _toward(m, g, first), _toward(v, g * g, second)
     rate = rate * (1 - powers[1]).sqrt() / (1 - powers[0])
@@ -155,10 +155,6 @@ def _proximal_adagrad(
     return [_proximal(x - g * own, own, l1, l2), squares]
 
 
-def _proximal_descent(op: Node, x: Array, rate: Array, l1: Array, l2: Array, g: Array) -> Sequence[Array]:
-    return [_proximal(x - g * rate, rate, l1, l2)]
-
-
 def _step(rule: Rule) -> Handler:
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         return [x.value for x in rule(op, *(array(r, o) for o in operands))]
@@ -183,7 +179,7 @@ _RULES: dict[str, Rule] = {
     "Momentum": _momentum,
     "PowerSign": _sign_step(lambda base, decay, signs: (base * decay * signs).exp()),
     "ProximalAdagrad": _proximal_adagrad,
-    "ProximalGradientDescent": _proximal_descent,
+    "ProximalGradientDescent": lambda op, x, rate, l1, l2, g: [_proximal(x - g * rate, rate, l1, l2)],
     "RMSProp": _rms,
 }
 HANDLERS: dict[str, Handler] = {f"ResourceApply{name}": _step(rule) for name, rule in _RULES.items()}

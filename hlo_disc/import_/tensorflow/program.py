@@ -17,7 +17,7 @@ from hlo_disc.frozen import frozen
 
 @frozen
 class TensorType:
-    """The type of a tensor in TensorFlow: a dtype, None for what holds no numbers, and sizes, None where unknown."""
+    """The type of a tensor in TensorFlow: a dtype, None if it holds no numbers, and sizes, None if unknown."""
 
     dtype: np.dtype | None
     sizes: tuple[int | None, ...] | None
@@ -56,7 +56,7 @@ class Node:
 
     @property
     def operation(self) -> Node:
-        """Itself: MLIR has two objects for an op."""
+        """Return itself: MLIR has two objects for an op."""
         return self
 
 

@@ -1,4 +1,4 @@
-"""Numbers as quantized ones would be: rounded to a grid, and back to floats."""
+"""Simulated quantization: numbers are rounded to a grid, and stay floats."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Grid:
-    """The numbers that quantized ones stand for: from `low` to `high` in steps of `step`, of which one is 0.
+    """The grid of the quantized numbers: from `low` to `high` in steps of `step`, with 0 among them.
 
-    least, most: what the grid shall reach, one each or one a channel of the last axis.
+    least, most: the range that the grid shall cover, one for all or one for each channel of the last axis.
     """
 
     def __init__(self, op: Node, least: Array, most: Array):
@@ -35,7 +35,7 @@ class Grid:
 
     @property
     def is_empty(self) -> Array:
-        """Where nothing but 0 is in reach, all is 0."""
+        """Whether the range has no number but 0; then all results are 0."""
         return (self.least == 0) & (self.most == 0)
 
     def rounded(self, x: Array) -> Array:
@@ -46,7 +46,7 @@ class Grid:
         return where(self.is_empty, 0, made)
 
     def gradients(self, dy: Array, x: Array, axes: Sequence[int]) -> list[Array]:
-        """By the operand, and by both ends of the grid, to which everything beyond them belongs."""
+        """Compute the gradients of the operand and of both ends of the grid, which get those beyond them."""
         (empty, low, high, *_) = together([self.is_empty, self.low, self.high, x])
         zero = dy.like(0)
         inside = ((x >= low) & (x <= high)) | empty
@@ -55,7 +55,7 @@ class Grid:
 
 
 def _grid(r: Reader, op: Node, x: Array, ends: Sequence[Operand]) -> Grid:
-    """The ends of the grid are operands or attributes."""
+    """Make the grid from its ends, which are operands or attributes."""
     if not ends:
         return Grid(op, *(filled(r, op.attributes.get(name, d), F32, ()) for name, d in (("min", -6.0), ("max", 6.0))))
     least, most = (array(r, o) for o in ends)
@@ -81,7 +81,7 @@ def _fake_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _and_back(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """A grid that has 0, symmetric but for the last number; its ends are given, or those of the operand."""
+    """Round to a grid with 0, symmetric except for the last number; its ends are given, or those of the operand."""
     x = array(r, operands[0])
     flag = op.attributes.get
     bits = ints(r, operands[3], "the number of bits")[0] if len(operands) > 3 else flag("num_bits", 8)
@@ -106,7 +106,7 @@ def _and_back(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _along(end: Array, x: Array, axis: int) -> Array:
-    """One number a place of an axis, as an operand of `x`; of axis -1 it is one for all."""
+    """Spread one number for each index of an axis over `x`; for axis -1 one number is used for all."""
     return end if axis == -1 or not end.rank else end.broadcast(x.shape, (axis,))
 
 

@@ -28,10 +28,10 @@ TENSORFLOW = Origin(xla_windows=True)
 
 
 class TensorFlowDecoder:
-    """Types, attributes and lines, which are plain data already."""
+    """Types, attributes and lines, which already are plain data."""
 
     def tensor(self, kind: TensorType) -> tuple[np.dtype, tuple[int | None, ...]]:
-        """dtype and sizes. Raises UnsupportedTypeError."""
+        """Return dtype and sizes. Raises UnsupportedTypeError."""
         if kind.dtype is None:
             raise UnsupportedTypeError(f"values of type {kind} are not supported")
         if kind.sizes is None:
@@ -44,20 +44,20 @@ class TensorFlowDecoder:
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
     def attribute(self, attribute: A, decode: Callable[[A], T]) -> T:
-        """`decode(attribute)`."""
+        """Return `decode(attribute)`."""
         return decode(attribute)
 
     def line(self, op: Node) -> str:
-        """The user's line of an op."""
+        """Return the user's line of an op."""
         return op.location
 
 
 class TensorFlowReader(Reader):
-    """Follows TensorFlow's ops. What it writes as types holds less often than what is inferred from operands."""
+    """Reads TensorFlow's ops. The types that TensorFlow writes are less precise than those inferred from operands."""
 
     @staticmethod
     def is_token(value: object) -> bool:
-        """TensorFlow orders effects otherwise."""
+        """Return False: TensorFlow orders effects otherwise."""
         return False
 
     @staticmethod
@@ -68,11 +68,11 @@ class TensorFlowReader(Reader):
         return HANDLERS.get(name)
 
     def unknown(self, name: str) -> NoReturn:
-        """Refuse an op that no handler knows, with the reason where there is one."""
+        """Refuse an op without a handler, with the reason if there is one."""
         self.unsupported(REASONS.get(name.removeprefix("tf."), ""))
 
     def agree(self, a: Dim, b: Dim, what: str) -> None:
-        """Branches of TensorFlow's may differ in size where sizes say which is taken: that is another program."""
+        """Require that branches agree in size, or select another program if sizes decide which branch is taken."""
         later = not (a.symbols | b.symbols).isdisjoint(self.definitions)
         if self.nested or later or self.facts.equal(a, b) is not Truth.UNKNOWN:
             self.equal(a, b, what)
@@ -84,7 +84,7 @@ class TensorFlowReader(Reader):
 
 
 def read_program(program: Program, *, dims: DimsOfInputs | None = None, constraints: Sequence[str] = ()) -> Graph:
-    """The DHLO graph of a function of TensorFlow.
+    """Read a function of TensorFlow. Returns its graph.
 
     dims: shape strings by input name or "args[i]", or one an input; sizes without a name are d0, d1 …
     constraints: conditions on the symbols that calls must meet. Raises UnsupportedOpError, ShapeError, ArgumentError.

@@ -1,4 +1,4 @@
-"""Reductions, prefix sums, places of extremes, and the first elements of sorted rows."""
+"""Reductions, prefix sums, indices of extrema, and the first elements of sorted rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _axes(r: Reader, x: Array, axes: Operand) -> list[int]:
 
 
 def _over_axes(formula: Callable[[Array, list[int], bool], Array]) -> Handler:
-    """A formula of an operand and axes, which may be kept, of size 1."""
+    """Make a formula of an operand and axes, which may stay, with size 1."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
@@ -68,7 +68,7 @@ def _in_f32(x: Array, function: Callable[[Array], Array]) -> Array:
 
 
 def _fold(number: Callable[..., Element | None]) -> Fold:
-    """All elements of a vector of sizes combined into one."""
+    """Combine all elements of a vector of sizes."""
 
     def fold(r: Reader, op: Node, x: np.ndarray, axes: np.ndarray) -> np.ndarray | None:
         if any(not d.is_const for d in axes.reshape(-1)) or (x.ndim > 1) or not (x.ndim and axes.size):
@@ -86,7 +86,7 @@ def _fold(number: Callable[..., Element | None]) -> Fold:
 
 
 def _arg(largest: bool) -> Handler:
-    """The first place of the largest or smallest element; of none the first."""
+    """Return the first index of the largest or smallest element; for no elements the first index."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
@@ -114,7 +114,7 @@ def _cumulative(kind: str) -> Handler:
 
 
 def _shifted(x: Array, axis: int, reverse: bool, number: float) -> Array:
-    """Moved by one along an axis, a number in place of the first (or last) element."""
+    """Shift by one along an axis, with a number in place of the first (or last) element."""
     n = x.shape[axis]
     one, zero = ([Dim.const(k) if a == axis else ZERO for a in range(x.rank)] for k in (1, 0))
     padded = x.pad(zero, one, number) if reverse else x.pad(one, zero, number)
@@ -150,7 +150,7 @@ def _top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _in_top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Nothing is among the first of a row with a number that is not finite, nor what the row does not have."""
+    """Test for the first elements. Rows with a number that is not finite have none; indices outside are none."""
     scores, targets = array(r, operands[0]), array(r, operands[1])
     own = take_along(scores, targets.expand(1), 1)
     better = (scores > own).cast(np.int32).sum([1])
@@ -160,7 +160,7 @@ def _in_top_k(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _bincount(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """How often each number below a size is there, or what such weigh together: of all, or of each row of a matrix."""
+    """Count each number below a size, or add up weights: for all elements, or for each row of a matrix."""
     x, weights = array(r, operands[0]), array(r, operands[2])
     (size,) = r.tensor_shape(r.elements(operands[1]))
     dtype, rows = result_dtype(op), op.name != "tf.Bincount" and x.rank == 2
@@ -179,7 +179,7 @@ def _bincount(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _buckets(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """How many boundaries are not above each number."""
+    """Count the boundaries that are not above each number."""
     x = array(r, operands[0])
     x = x.cast(np.float32) if x.dtype.kind in "iu" else x
     boundaries = np.asarray(op.attributes["boundaries"], np.float32).astype(x.dtype)
@@ -190,7 +190,7 @@ def _buckets(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _approximate_top(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Exactly, as XLA does on a CPU."""
+    """Return exact results, as XLA does on a CPU."""
     if not op.attributes.get("aggregate_to_topk", True):
         r.unsupported("only aggregate_to_topk=True")
     x = array(r, operands[0])

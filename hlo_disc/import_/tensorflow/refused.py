@@ -1,4 +1,4 @@
-"""Ops that TensorFlow's XLA compiles and hlo_disc does not: why, as its errors and `docs/tensorflow_ops.md` say it."""
+"""Ops that TensorFlow's XLA compiles and hlo_disc does not, with reasons for errors and `docs/tensorflow_ops.md`."""
 
 from __future__ import annotations
 

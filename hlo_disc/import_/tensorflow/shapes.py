@@ -28,23 +28,23 @@ T = TypeVar("T")
 
 
 def shape_of(x: Operand) -> Shape:
-    """The shape of any operand."""
+    """Return the shape of any operand."""
     if isinstance(x, Symbolic):
         return tuple(map(Dim.const, x.sizes))
     return x.shape  # type: ignore[union-attr]
 
 
 def ints(r: Reader, x: Operand, what: str) -> list[int]:
-    """An operand that must be known when compiling."""
+    """Return an operand that must be known when compiling."""
     if not isinstance(x, Symbolic) or not x.exact:
         r.unsupported(f"{what} must be constant")
     return list(r.constants(tuple(map(r.evaluator.scalar.number, x.elements)), what))
 
 
-def axis_of(r: Reader, x: Operand, rank: int, what: str = "the axis") -> int:
-    (axis,) = ints(r, x, what)
+def axis_of(r: Reader, x: Operand, rank: int) -> int:
+    (axis,) = ints(r, x, "the axis")
     if not -rank <= axis < max(rank, 1):
-        r.unsupported(f"{what} {axis} is none of rank {rank}")
+        r.unsupported(f"the axis {axis} is none of rank {rank}")
     return axis % max(rank, 1)
 
 
@@ -70,16 +70,8 @@ def _shape(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [sizes_operand(r, shape_of(x), result_dtype(op)) for x in operands]
 
 
-def _size(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return sizes_operand(r, [dim_product(shape_of(operands[0]))], result_dtype(op), scalar=True)
-
-
-def _rank(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return sizes_operand(r, [Dim.const(len(shape_of(operands[0])))], result_dtype(op), scalar=True)
-
-
 def target_shape(r: Reader, x: Operand, sizes: Sequence[Dim], have: Shape) -> Shape:
-    """The sizes that `Reshape` is given, -1 worked out."""
+    """Return the sizes that `Reshape` is given, with -1 computed."""
     open_axes = [i for i, d in enumerate(sizes) if d.is_const and d.value == -1]
     if len(open_axes) > 1:
         r.unsupported("two sizes of -1")
@@ -127,7 +119,7 @@ def _squeezed(shape: Sequence[T], op: Node, one: Callable[[T], bool]) -> list[in
 
 
 def _said(op: Node) -> Sequence[int]:
-    """The axes that a Squeeze names; without any it drops all that are 1."""
+    """Return the axes that a Squeeze names; without any it drops all axes of size 1."""
     return op.attributes.get("squeeze_dims") or op.attributes.get("axis") or ()
 
 
@@ -181,7 +173,7 @@ def _range(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _times(span: Dim, step: Dim) -> Dim | None:
-    """How often a size goes into a multiple of it."""
+    """Return how often a size goes into a multiple of it."""
     if step.is_const or len(step.symbols) != 1 or step is not Dim.symbol(name := next(iter(step.symbols))):
         return None
     times = span.substitute({name: ONE})
@@ -189,7 +181,7 @@ def _times(span: Dim, step: Dim) -> Dim | None:
 
 
 def _list_diff(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The numbers of one list that another has not, and where they are."""
+    """Return the numbers of one list that the other does not have, and their positions."""
     here, there = (ints(r, x, "the numbers") for x in operands)
     kept = [(Dim.const(x), Dim.const(i)) for i, x in enumerate(here) if x not in there]
     columns = ([pair[k] for pair in kept] for k in range(2))
@@ -208,7 +200,7 @@ def _lin_space(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def array_1d(r: Reader, x: Operand) -> Operand:
-    """A scalar as a vector of one element."""
+    """Return a scalar as a vector of one element."""
     if isinstance(x, Symbolic):
         made = Symbolic(x.dtype, (1,), x.elements, x.exact)
         if not x.exact:
@@ -256,7 +248,7 @@ def _concat_sizes(r: Reader, op: Node, *xs: np.ndarray) -> np.ndarray | None:
 
 
 def _concat_offset(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Where each part begins in what they are concatenated to."""
+    """Return where each part begins in the concatenation."""
     shapes = [r.elements(x) for x in operands[1:]]
     axis, at, made = axis_of(r, operands[0], len(shapes[0])), ZERO, []
     for shape in shapes:
@@ -323,7 +315,7 @@ def _pad_sizes(r: Reader, op: Node, x: np.ndarray, pairs: np.ndarray, *number: n
 
 
 def _mirror_pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Index arithmetic: an element outside is that at its mirror image."""
+    """Pad by reflection: an element outside is the one at its mirror image."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     symmetric = op.attributes["mode"] == "SYMMETRIC"
     for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
@@ -337,7 +329,7 @@ def _mirror_pad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
-    """Which of n elements each of those of the padded axis is."""
+    """Return for each element of the padded axis which of n elements it is."""
     place = iota(r, (low + n + high,), 0, np.int64) - low
     size = filled(r, n, np.int64)
     before = -place - 1 if symmetric else -place
@@ -346,7 +338,7 @@ def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
 
 
 def _mirror_pad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Every element gets the sum of its images: a product with the matrix of which image is whose."""
+    """Compute the gradient of reflection: every element gets the sum of its images, by a product with a 0-1 matrix."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
     for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
         if low is ZERO and high is ZERO:
@@ -379,10 +371,6 @@ def _invert_permutation(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), dim=0, stable=False, count=2, body=order)[1]
 
 
-def _broadcast_args(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return sizes_operand(r, broadcast_shape(r, *map(r.elements, operands)), result_dtype(op))
-
-
 def broadcast_shape(r: Reader, a: Shape, b: Shape) -> Shape:
     rank = max(len(a), len(b))
     wide = [(ONE,) * (rank - len(x)) + tuple(x) for x in (a, b)]
@@ -411,7 +399,7 @@ def _ensure(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
-    "BroadcastArgs": _broadcast_args,
+    "BroadcastArgs": lambda r, op, xs: sizes_operand(r, broadcast_shape(r, *map(r.elements, xs)), result_dtype(op)),
     "BroadcastGradientArgs": _broadcast_axes,
     "BroadcastTo": _broadcast_to,
     "Concat": folding(_concat_sizes, _concat),
@@ -434,11 +422,11 @@ HANDLERS: dict[str, Handler] = {
     "PadV2": folding(_pad_sizes, _pad),
     "PlaceholderWithDefault": lambda r, op, operands: operands[0],
     "Range": _range,
-    "Rank": _rank,
+    "Rank": lambda r, op, xs: sizes_operand(r, [Dim.const(len(shape_of(xs[0])))], result_dtype(op), scalar=True),
     "Reshape": _reshape,
     "Shape": _shape,
     "ShapeN": _shape,
-    "Size": _size,
+    "Size": lambda r, op, xs: sizes_operand(r, [dim_product(shape_of(xs[0]))], result_dtype(op), scalar=True),
     "Split": _split,
     "SplitV": _split_v,
     "Squeeze": folding(_squeeze_sizes, _squeeze),

@@ -15,7 +15,7 @@ from hlo_disc.import_.tensorflow.elementwise import formula
 
 
 def _applied(fn: Callable[..., object]) -> Handler:
-    """A function of numbers; halves are computed in f32."""
+    """Apply a function of numbers; 16-bit floats are computed in f32."""
 
     def apply(*xs: Array) -> Array:
         xs = tuple(together(xs))
@@ -27,7 +27,8 @@ def _applied(fn: Callable[..., object]) -> Handler:
 
 
 def _gamma(fn: Callable[..., jax.Array], at_most: float) -> Handler:
-    """An incomplete gamma function, where JAX has others of its edges than TensorFlow. at_most: for a = infinity."""
+    """Compute an incomplete gamma function; at its edges TensorFlow's values differ from JAX's. at_most: for a =
+    infinity."""
 
     def apply(a: jax.Array, x: jax.Array) -> jax.Array:
         made = jnp.where(jnp.isinf(a) & (x >= 0) & jnp.isfinite(x), at_most, fn(a, x))

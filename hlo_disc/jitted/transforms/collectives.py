@@ -49,9 +49,9 @@ _BY_SIZES = f"its sizes decide how it talks to other devices: {_OTHERWISE}"
 
 
 def call(flat: FlatFunction, leaves: Sequence[ArrayLike], infos: Sequence[Leaf]) -> object:
-    """A call with arrays that JAX traces, for its transformations or in `jax.jit`.
+    """Call a function with arrays that JAX traces, for its transformations or in `jax.jit`.
 
-    Raises UnsupportedOpError for what JAX has to look into, and for what it spreads over devices.
+    Raises UnsupportedOpError for functions that JAX has to look into, or spreads over devices.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.empty and not mesh.are_all_axes_manual:
@@ -68,7 +68,7 @@ def call(flat: FlatFunction, leaves: Sequence[ArrayLike], infos: Sequence[Leaf])
 
 
 def _talks(jaxpr: core.Jaxpr) -> bool:
-    """Whether it has collectives, those inside included."""
+    """Whether a jaxpr, or one inside it, has collectives."""
     return any(_is_collective(eqn) or any(map(_talks, core.jaxprs_in_params(eqn.params))) for eqn in jaxpr.eqns)
 
 
@@ -91,7 +91,7 @@ Rule: TypeAlias = Callable[[core.JaxprEqn, list[T]], Sequence[T]]  # from an equ
 def _walk(
     jaxpr: core.Jaxpr, consts: Sequence[T], operands: Sequence[T], local: Rule[T], collective: Rule[T]
 ) -> list[T]:
-    """The results of a jaxpr by a rule for its collectives, and one for everything else."""
+    """Evaluate a jaxpr by a rule for its collectives, and one for all other equations."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
 
     def read(x: core.Var | core.Literal) -> T:
@@ -113,7 +113,7 @@ def _walk(
 
 
 def _apply(eqn: core.JaxprEqn, operands: Sequence[object]) -> list[jax.Array]:
-    """The results of one equation, which keeps its line."""
+    """Evaluate one equation, which keeps its line."""
     invars = [core.Var(x.aval) if isinstance(x, core.Literal) else x for x in eqn.invars]
     jaxpr = core.Jaxpr((), invars, eqn.outvars, [eqn.replace(invars=invars)], eqn.effects)
     return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))(*operands)
@@ -135,7 +135,7 @@ def _local(eqn: core.JaxprEqn, operands: Sequence[object]) -> Sequence[object]:
 
 
 class _Axes:
-    """The named axes of this thread, to trace under them later."""
+    """The named axes of this thread, for tracing under them later."""
 
     def __init__(self) -> None:
         self._sizes, self.mesh = tuple(get_axis_env().axis_sizes.items()), jax.sharding.get_abstract_mesh()
@@ -151,7 +151,7 @@ class _Axes:
 
 @dataclasses.dataclass(eq=False)
 class _Made:
-    """The results of an equation. round: the earliest in which they can be computed."""
+    """A value that is computed. round: the earliest round in which it can be."""
 
     round: int
     eqn: core.JaxprEqn
@@ -160,7 +160,7 @@ class _Made:
 
 @frozen
 class _Given:
-    """An argument, or what a collective has received, by its number among both."""
+    """An argument, or a value that a collective has received, by its number among both."""
 
     round: int
     number: int
@@ -168,7 +168,7 @@ class _Given:
 
 @dataclasses.dataclass
 class _Collective:
-    """round: after which it can run. received: the number of its first result."""
+    """A collective. round: the round after which it can run. received: the number of its first result."""
 
     eqn: core.JaxprEqn
     operands: list[_Operand]
@@ -177,9 +177,9 @@ class _Collective:
 
 
 class _Plan:
-    """The collectives of a function, and its outputs, as a trace at the sizes of a call has them.
+    """The collectives of a function, and its outputs, from a trace at the sizes of a call.
 
-    Raises UnsupportedOpError where a part would repeat what another one has done.
+    Raises UnsupportedOpError if a part would repeat an expensive op of another one.
     """
 
     def __init__(self, flat: FlatFunction, jaxpr: ClosedJaxpr):
@@ -212,11 +212,11 @@ class _Plan:
         ]
 
     def returned(self, round: int) -> list[int]:
-        """Which results a part makes."""
+        """Return which results a part computes."""
         return [k for k, x in enumerate(self.outputs) if isinstance(x, _Made) and x.round == round]
 
     def part(self, round: int, where: tuple[frozenset[str], ...]) -> FlatFunction:
-        """The part of a round, a function of the arguments and of all that was received before, in order.
+        """Return the part of a round: a function of the arguments and of all values received before, in order.
 
         where: over which axes the arguments differ.
         """

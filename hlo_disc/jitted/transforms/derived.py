@@ -1,4 +1,4 @@
-"""Functions of arrays that follow from another one: many at once, and its derivatives. They are compiled like it.
+"""Functions derived from a function of arrays: its batched form, and its derivatives. They are compiled like it.
 
 Which arrays are differentiated is said by a `mask`, a bool each. The derivatives are those of all results that have
 some, floats and complex numbers, in order.
@@ -53,7 +53,7 @@ def has_derivative(x: ArrayLike | ShapedArray) -> bool:
 
 
 def vmapped(flat: FlatFunction, axes: Axes, ranks: Sequence[int]) -> FlatFunction:
-    """All results are mapped, along their first axes. ranks: of the mapped arrays."""
+    """Return the batched function; all results are mapped along their first axes. ranks: those of the mapped arrays."""
 
     def mapped(*leaves: jax.Array) -> list[ArrayLike]:
         return jax.vmap(flat.call, in_axes=axes)(*leaves)
@@ -69,7 +69,7 @@ def vmapped(flat: FlatFunction, axes: Axes, ranks: Sequence[int]) -> FlatFunctio
 
 
 def pushforward(flat: FlatFunction, mask: Mask) -> FlatFunction:
-    """(arrays, tangents of those in the mask) -> tangents of the results: `jax.jvp`."""
+    """Return (arrays, tangents of those in the mask) -> tangents of the results: `jax.jvp`."""
 
     def pushed(*leaves: jax.Array) -> list[ArrayLike]:
         arrays, tangents = leaves[: len(mask)], leaves[len(mask) :]
@@ -83,7 +83,7 @@ def pushforward(flat: FlatFunction, mask: Mask) -> FlatFunction:
 
 
 def pullback(flat: FlatFunction, mask: Mask, count: int) -> FlatFunction:
-    """(arrays, cotangents of the `count` results that have some) -> cotangents of those in the mask: `jax.vjp`."""
+    """Return (arrays, cotangents of `count` differentiable results) -> cotangents of those in the mask: `jax.vjp`."""
 
     def pulled(*leaves: jax.Array) -> list[ArrayLike]:
         of, chosen = _of(flat, mask, leaves[: len(mask)])
@@ -95,7 +95,7 @@ def pullback(flat: FlatFunction, mask: Mask, count: int) -> FlatFunction:
 
 
 def differentiated(flat: FlatFunction, mask: Mask) -> FlatFunction:
-    """arrays -> results, then cotangents of those in the mask, which follow from seeds; for `partition`."""
+    """Return arrays -> results, then cotangents of those in the mask, computed from seeds; for `partition`."""
 
     def both(*leaves: jax.Array) -> list[ArrayLike]:
         of, chosen = _of(flat, mask, leaves)
@@ -107,7 +107,7 @@ def differentiated(flat: FlatFunction, mask: Mask) -> FlatFunction:
 
 
 def _of(flat: FlatFunction, mask: Mask, leaves: Sequence[T]) -> tuple[Callable[..., Split], list[T]]:
-    """A function of those in the mask: results that have derivatives, and all others, None where there is one."""
+    """Return a function of the arrays in the mask. It returns the differentiable results, and all others."""
 
     def of(*chosen: ArrayLike) -> Split:
         results = flat.call(*_merged(mask, chosen, leaves))
@@ -121,7 +121,7 @@ def _chosen(mask: Sequence[bool], values: Sequence[T]) -> list[T]:
 
 
 def _merged(mask: Sequence[bool], chosen: Sequence[T], others: Sequence[T]) -> list[T]:
-    """The others, with the chosen ones where the mask says so."""
+    """Merge the chosen arrays, where the mask says so, into the others."""
     rest = iter(chosen)
     return [next(rest) if m else x for x, m in zip(others, mask, strict=True)]
 

@@ -59,13 +59,13 @@ backward_p = Primitive("hlo_disc_backward")
 
 
 def bind(flat: FlatFunction, leaves: Arrays) -> Results:
-    """The results of a function that talks to no other device, for arrays of any types."""
+    """Return the results of a function without collectives, for arrays of any types."""
     jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), tuple(map(varying, leaves)))
     return call_p.bind(*leaves, flat=flat, jaxpr=jaxpr)
 
 
 def varying(x: ArrayLike | ShapedArray) -> frozenset[str]:
-    """Over which axes of the mesh an array differs, in `shard_map`."""
+    """Return the mesh axes over which an array differs, in `shard_map`."""
     kind = getattr(jax.typeof(x), "mat", None)
     if kind is None:
         return frozenset()
@@ -75,7 +75,7 @@ def varying(x: ArrayLike | ShapedArray) -> frozenset[str]:
 
 
 def _alike(leaves: Arrays) -> list[ArrayLike]:
-    """The arrays, each as different on all devices where one of them is: what is differentiated is of one type."""
+    """Make all arrays vary over the same mesh axes: differentiation needs arrays of one type."""
     axes = frozenset[str]().union(*map(varying, leaves))
     missing = [tuple(sorted(axes - varying(x))) for x in leaves]
     return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(leaves, missing, strict=True)]
@@ -88,7 +88,7 @@ def _is_alike(avals: Sequence[ShapedArray]) -> bool:
 class Pair:
     """The two programs of a function and its derivatives, for arrays of some types and sizes.
 
-    avals: of the results, then of the residuals.
+    avals: those of the results, then of the residuals.
     """
 
     def __init__(self, flat: FlatFunction, jaxpr: ClosedJaxpr, mask: Mask):
@@ -122,13 +122,13 @@ def _infos(jaxpr: ClosedJaxpr) -> list[Leaf]:
 
 
 def _program(flat: FlatFunction, infos: list[Leaf]) -> Compiled:
-    """Raises UnsupportedOpError, and ShapeError for what the user's dims refuse."""
+    """Return the program. Raises UnsupportedOpError, and ShapeError for sizes that the user's dims refuse."""
     flat.check_settings()
     return flat.program(flat.entry(infos), infos)
 
 
 def _run(executable: Executable, leaves: Arrays, results: Sequence[ShapedArray], in_jit: bool) -> Results:
-    """The results, of these types, that a program makes of arrays, or of tracers of `jax.jit`."""
+    """Run a program on arrays, or on tracers of `jax.jit`. Returns results of these types."""
     infos = list(map(describe, leaves))
     conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
     arrays = [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]
@@ -169,7 +169,7 @@ def _backward(in_jit: bool, *operands: ArrayLike, pair: Pair) -> Results:
 
 
 def _chosen(pair: Pair) -> list[ShapedArray]:
-    """The avals of the arrays that are differentiated."""
+    """Return the avals of the arrays that are differentiated."""
     return [x.to_tangent_aval() for x, m in zip(pair.jaxpr.in_avals, pair.mask, strict=True) if m]
 
 
@@ -218,7 +218,8 @@ def _call_jvp(primals: Arrays, tangents: Tangents, *, flat: FlatFunction, jaxpr:
 
 
 def _jvp_alike(primals: Arrays, tangents: Tangents, flat: FlatFunction, jaxpr: ClosedJaxpr) -> Moved:
-    """Where arrays differ over other axes each: as if all differed over all, if that makes no other results."""
+    """Compute tangents of arrays that differ over various axes as if all differed over all, if the results are the
+    same."""
     leaves = _alike(primals)
     alike = _traced_alike(flat, jaxpr, leaves)
     if alike is None:
@@ -245,7 +246,7 @@ def _as_varying(tangent: Tangent, leaf: ArrayLike) -> Tangent:
 
 
 def _tangents_of(pair: Pair, primals: Arrays, results: Results, tangents: Tangents) -> list[Tangent]:
-    """The tangents of the results, of which `forward` made these and the residuals."""
+    """Return the tangents of the results. `forward` computed these results and the residuals."""
     kept = [results[k] for k in pair.backward.needed]
     given_ = [t for t, m in zip(tangents, pair.mask, strict=True) if m]
     params = {"flat": pair.flat, "jaxpr": pair.jaxpr, "mask": pair.mask, "pair": pair}
@@ -276,7 +277,7 @@ def _forward_jvp(primals: Arrays, tangents: Tangents, *, pair: Pair) -> Moved:
 
 
 def _as_differentiated(pair: Pair) -> Function:
-    """The function with the forward rule of each custom_vjp in its place, which JAX differentiates further."""
+    """Return the function with the forward rule of each custom_vjp in its place, which JAX differentiates further."""
 
     def of(*leaves: ArrayLike) -> Results:
         rest = [x for x, m in zip(leaves, pair.mask, strict=True) if m]
@@ -395,12 +396,12 @@ def _backward_batched(operands: Arrays, axes: Axes, *, pair: Pair) -> Batched:
 
 
 def _called(params: Params) -> tuple[Literal["pair", "flat"], FlatFunction]:
-    """Which parameter says what is called, and of which function that is."""
+    """Return the parameter that names the called jaxpr, and its function."""
     return ("pair", params["pair"].flat) if "pair" in params else ("flat", params["flat"])
 
 
 def _lowering(platform: str, in_jit: Function, for_others: Function) -> Callable[..., Sequence[MlirValue]]:
-    """for_others: what another process can run, and what XLA can spread over devices."""
+    """Lower. for_others: in a form that other processes can run, and that XLA can spread over devices."""
 
     def lower(ctx: mlir.LoweringRuleContext, *operands: MlirValue, **params: Unpack[Params]) -> Sequence[MlirValue]:
         if getattr(ctx.module_context.lowering_parameters, "for_export", False):
@@ -419,7 +420,7 @@ def _lowering(platform: str, in_jit: Function, for_others: Function) -> Callable
 
 
 def _eagerly(evaluate: Function, for_others: Function) -> Function:
-    """Where the arrays lie."""
+    """Run where the arrays are."""
 
     def run(*leaves: ArrayLike, **params: Unpack[Params]) -> Results:
         of, flat = _called(params)
@@ -442,7 +443,7 @@ def _forward_elsewhere(*leaves: ArrayLike, pair: Pair) -> Results:
 
 
 def _unused(pair: Pair) -> Results:
-    """In place of residuals that nobody reads: NaN, which would be seen."""
+    """Return NaNs in place of residuals that nothing reads: a use would be visible."""
     avals = pair.avals[len(pair.jaxpr.out_avals) :]
     return [jax.numpy.full(x.shape, np.nan if has_derivative(x) else 0, x.dtype) for x in avals]
 

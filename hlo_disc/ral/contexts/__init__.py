@@ -1,4 +1,4 @@
-"""Contexts: where a call's tensors, memory and threads come from.
+"""Contexts: the sources of a call's tensors, memory and threads.
 
 The native module asks `find_adapter` once for every new argument type. A framework's module is loaded only when one of
 its arrays arrives, so the runtime works without any framework.
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Tensor(Protocol):
-    """A tensor that gives its memory through DLPack."""
+    """A tensor that exposes its memory through DLPack."""
 
     def __dlpack__(self) -> object: ...
 
@@ -25,7 +25,7 @@ class Adapter(Protocol):
     immutable: bool  # the arrays never change, so packed forms of them may be kept
 
     def give(self, array: Any) -> Any:
-        """A DLPack capsule or a numpy array of the array's contents, for those that have no buffer protocol."""
+        """Return a DLPack capsule or a numpy array of the contents of an array without the buffer protocol."""
 
     def type(self, array: Any) -> object:
         """Return an object that determines the dtype, shape and weakness of all arrays that have it.
@@ -34,13 +34,13 @@ class Adapter(Protocol):
         """
 
     def weak(self, array: Any) -> bool:
-        """Whether the array's type gives way to any other's, as the types of JAX's numbers do."""
+        """Whether any other type wins over the array's, as over the types of JAX's numbers."""
 
     def deleted(self, array: Any) -> bool:
-        """Whether the array's memory was taken from it, so that a call with it is a mistake."""
+        """Whether the array's memory was taken away, so that a call with it is an error."""
 
     def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> Any:
-        """The framework's array over `array`'s memory, of a weak type where that is asked for.
+        """Return the framework's array over `array`'s memory, of a weak type if that is asked for.
 
         like: the first argument of the call that is of the framework's type.
         """
@@ -50,16 +50,17 @@ class Adapter(Protocol):
 
 
 class Exchanged(Adapter, Protocol):
-    """An Adapter for a type with DLPack's C functions (`__dlpack_c_exchange_api__`), by which its tensors come and go.
+    """An Adapter for a type with DLPack's C functions (`__dlpack_c_exchange_api__`), which pass its tensors.
 
-    `give`, `type` and `deleted` are not asked then, and `wrap` gets only what is of a dtype that the framework lacks.
+    `give`, `type` and `deleted` are not called then, and `wrap` gets only arrays of dtypes that the framework lacks.
     """
 
     recorded: Any  # a data descriptor, or a function of a tensor: whether operations with it are recorded
     lazy: tuple[Any, ...]  # the same: whether what it holds is not what its memory says; of floats and complex numbers
 
     def threads(self) -> int:
-        """How many threads the framework's own operations use: no call uses more, unless its options say a number."""
+        """Return the number of threads of the framework's own operations: a call uses no more, unless its options say
+        so."""
 
     def recording(self) -> bool:
         """Whether operations are recorded for derivatives, which executables do not have."""
@@ -97,7 +98,8 @@ _CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax, "torch": _pytorch, "
 
 
 def register(package: str, claim: Claim) -> None:
-    """Let arrays of a package's own types be arguments and results. A type is asked for once: register it before."""
+    """Let arrays of a package's own types be arguments and results. A type is looked up once, so register it before
+    use."""
     _CONTEXTS[package] = claim
 
 
@@ -129,13 +131,13 @@ def _package(kind: type) -> str:
 
 
 def stream_of(kind: type) -> int | None:
-    """The current stream of the package that a type is of; None where that is not known."""
+    """Return the current stream of the package that a type belongs to; None if unknown."""
     stream = _STREAMS.get(_package(kind))
     return None if stream is None else stream()
 
 
 def find_adapter(kind: type) -> Adapter | None:
-    """The adapter for arrays of type `kind`; None for types that no framework here claims."""
+    """Return the adapter for arrays of type `kind`; None for types of no framework here."""
     for base in kind.__mro__:
         claim = _CONTEXTS.get(_package(base))
         if claim:

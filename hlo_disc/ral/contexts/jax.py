@@ -35,7 +35,7 @@ _HELD_TARGET = "hlo_disc_held"
 
 
 def adapter(kind: type) -> _JaxAdapter | None:
-    """The adapter for concrete jax.Arrays; None for tracers, random keys and other types."""
+    """Return the adapter for concrete jax.Arrays; None for tracers, random keys and other types."""
     # The first array may arrive while jax.jit traces, or where no array may move.
     with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
         return _JaxAdapter() if kind is type(jax.device_put(np.zeros((), np.float32))) else None
@@ -67,13 +67,13 @@ def is_spread(array: object) -> bool:
 
 
 def _give(array: jax.Array) -> object:
-    """Contents that the buffer protocol does not carry: bfloat16, int4, layouts not row-major."""
+    """Return contents that the buffer protocol does not carry: bfloat16, int4, layouts that are not row-major."""
     copied = _copied(array)
     return array.__dlpack__() if copied is None else copied
 
 
 def _copied(array: jax.Array) -> np.ndarray | None:
-    """The contents of an array whose memory is not as programs want it; None for all others.
+    """Return the contents of an array whose memory has another form than programs need; None for all others.
 
     Raises ArgumentError for an array in several memories.
     """
@@ -86,7 +86,7 @@ def _copied(array: jax.Array) -> np.ndarray | None:
 
 
 def _fast_give() -> Callable[[jax.Array], object] | None:
-    """Return a `_give` by jaxlib's internals, five times faster for bfloat16; None where those have changed."""
+    """Return a `_give` by jaxlib's internals, five times faster for bfloat16; None if they have changed."""
     try:
         from jaxlib._jax import buffer_to_dlpack_managed_tensor as export
 
@@ -102,7 +102,7 @@ def _fast_give() -> Callable[[jax.Array], object] | None:
 
 
 def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.Array:
-    """`array` as a jax.Array, by slow ways alone. It was computed where it lies, so no transfer guard is meant."""
+    """Wrap `array` as a jax.Array by public functions only. No data moves, so transfer guards do not apply."""
     devices = like.sharding.device_set if like is not None and like.committed else ()
     with jax.transfer_guard("allow"):
         made = jax.device_put(array, next(iter(devices)) if len(devices) == 1 else None)
@@ -117,7 +117,8 @@ def _take(tensor: Tensor, like: jax.Array | None, weak: bool) -> jax.Array:
 
 
 def _uncommitted(array: jax.Array) -> jax.Array:
-    """Return the array uncommitted, to go where others are. An array from another framework's tensor is committed."""
+    """Return the array uncommitted, so that it can move to others. An array over another framework's tensor is
+    committed."""
     from jax._src.array import ArrayImpl
 
     parts = array._arrays  # type: ignore[attr-defined]
@@ -126,9 +127,9 @@ def _uncommitted(array: jax.Array) -> jax.Array:
 
 
 def platform_of(arrays: Sequence[object]) -> str:
-    """Return JAX's name for the kind of machine on which the arrays of JAX lie; "cpu" where there are none.
+    """Return JAX's name for the kind of machine on which the arrays of JAX are; "cpu" if there are none.
 
-    Raises UnsupportedOpError where they lie on machines of several kinds: JAX knows which of them move.
+    Raises UnsupportedOpError if they are on several kinds of machines: only JAX knows which of them move.
     """
     known = (x for x in arrays if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer))
     found = list(dict.fromkeys(map(_platform, known))) or ["cpu"]
@@ -154,7 +155,7 @@ def weakly_typed(array: jax.Array) -> jax.Array:
 
 @cache
 def _fast_wrap() -> Callable[..., jax.Array] | None:
-    """Return a faster `_wrap` by jaxlib's internals; None where those have changed.
+    """Return a faster `_wrap` by jaxlib's internals; None if they have changed.
 
     Results go to the device that the argument is committed to. Those of uncommitted arguments stay uncommitted, like
     the results of `jax.jit`: a committed array would make every jitted function that takes it compile once more.
@@ -187,13 +188,13 @@ def _fast_wrap() -> Callable[..., jax.Array] | None:
 
 
 def new_array(array: np.ndarray, weak: bool = False) -> jax.Array:
-    """`array` as an uncommitted jax.Array, like the results of `jax.jit` for a call without arrays."""
+    """Return `array` as an uncommitted jax.Array, like the results of `jax.jit` for a call without arrays."""
     with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
         return (_fast_wrap() or _wrap)(array, None, weak)
 
 
 def key_data(keys: jax.Array) -> jax.Array:
-    """The data of random keys, uint32, with the axes of one key's data last. Also of a tracer."""
+    """Return the data of random keys, uint32, with the axes of one key's data last. A tracer is accepted too."""
     data: jax.Array | None = getattr(keys, "_base_array", None)  # as `jax.random.key_data`, which takes 50 us
     if data is None:
         data = jax.random.key_data(keys)
@@ -201,7 +202,7 @@ def key_data(keys: jax.Array) -> jax.Array:
 
 
 def keys_of(data: jax.Array | np.ndarray, dtype: KeyTy) -> jax.Array:
-    """Random keys of a dtype from their data. Also of a tracer."""
+    """Return random keys of a dtype from their data. A tracer is accepted too."""
     made = new_array(data) if isinstance(data, np.ndarray) else data
     keys: jax.Array = jax.random.wrap_key_data(made, impl=dtype._impl)
     return keys
@@ -217,7 +218,7 @@ def _register() -> None:
 
 
 def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> list[jax.Array]:
-    """Calls `executable` on tracers of the function that `jax.jit` is tracing; also works on concrete arrays.
+    """Call `executable` on tracers of the function that `jax.jit` is tracing, or on concrete arrays.
 
     content: a hash of the executable, at least 0, by which XLA programs name it. It is that of other processes, so that
     JAX's persistent compilation cache serves them all.
@@ -248,7 +249,8 @@ def _register_held() -> None:
 def compiled_with(
     executable: Executable, content: int, arrays: Sequence[jax.Array], weak: Sequence[bool]
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """An XLA program that calls `executable` with arrays like these, none of narrow elements, as Python's calls do.
+    """Return an XLA program that calls `executable` with arrays like these, none of narrow elements, as calls from
+    Python do.
 
     It refuses arrays of other types or on other devices, and keeps the executable for as long as it lives.
     content: a hash of the executable. weak: which results have a weak type.
@@ -275,7 +277,7 @@ def array_type() -> type:
 
 
 def lie_on_first_cpu(arrays: Sequence[jax.Array]) -> bool:
-    """Whether all do, in its usual memory, and are alike committed to it."""
+    """Whether all are on it, in its usual memory, and are alike committed to it."""
     first = jax.local_devices(backend="cpu")[0]
     usual = (None, first.default_memory().kind)
     there = all(x.sharding.device_set == {first} and x.sharding.memory_kind in usual for x in arrays)
@@ -283,7 +285,7 @@ def lie_on_first_cpu(arrays: Sequence[jax.Array]) -> bool:
 
 
 def _as_bytes(array: jax.Array) -> jax.Array:
-    """An array of narrow elements with a byte for each, as programs have them; all others as they are."""
+    """Return an array of narrow elements with a byte for each, as programs have them; all others as they are."""
     if not is_narrow(array.dtype):
         return array
     bits: jax.Array = jax.lax.bitcast_convert_type(array, _unsigned(array.dtype))

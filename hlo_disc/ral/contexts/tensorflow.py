@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def adapter(kind: type) -> _TensorFlowAdapter | None:
-    """The adapter for eager tensors; None for tensors of graphs and other types."""
+    """Return the adapter for eager tensors; None for tensors of graphs and other types."""
     return _TensorFlowAdapter() if kind is type(tf.constant(0)) else None
 
 
@@ -22,28 +22,28 @@ class _TensorFlowAdapter:
     immutable = True
 
     def give(self, array: tf.Tensor) -> np.ndarray:
-        """The contents of a dtype that the buffer protocol lacks."""
+        """Return the contents of a dtype that the buffer protocol lacks."""
         return np.asarray(array.numpy())  # which is a scalar of numpy's where the rank is 0
 
     def type(self, array: tf.Tensor) -> object:
-        """Nothing says dtype and shape at once."""
+        """Return None: no object of TensorFlow's determines dtype and shape at once."""
         return None
 
     def weak(self, array: tf.Tensor) -> bool:
-        """TensorFlow has no weak types."""
+        """Return False: TensorFlow has no weak types."""
         return False
 
     def deleted(self, array: tf.Tensor) -> bool:
-        """A tensor keeps its memory."""
+        """Return False: a tensor keeps its memory."""
         return False
 
     def wrap(self, array: np.ndarray, like: tf.Tensor | None, weak: bool = False) -> tf.Tensor:
-        """A tensor over the memory of a result, or with a copy where DLPack lacks the dtype."""
+        """Return a tensor over the memory of a result, or with a copy if DLPack lacks the dtype."""
         try:
             return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
         except (BufferError, RuntimeError, tf.errors.OpError):
             return tf.constant(array)
 
     def take(self, tensor: Tensor, like: tf.Tensor | None, weak: bool) -> tf.Tensor:
-        """A tensor over a GPU's memory."""
+        """Return a tensor over a GPU's memory."""
         return tf.experimental.dlpack.from_dlpack(tensor.__dlpack__())

@@ -18,9 +18,9 @@ _BASE = vars(torch._C.TensorBase)  # where Python need not look for it
 
 
 def adapter(kind: type) -> _TorchAdapter | None:
-    """The adapter for tensors whose memory is all that they are; None for what is no tensor.
+    """Return the adapter for plain tensors; None for other objects.
 
-    Raises ArgumentError for other subclasses, such as those that trace: what they mean is not in their memory.
+    Raises ArgumentError for subclasses, such as those that trace: their memory does not have their contents.
     """
     if not issubclass(kind, torch.Tensor) or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return None  # tensors of a torch before 2.10 are like any other with DLPack
@@ -50,14 +50,14 @@ class _TorchAdapter:
         return tensor.__dlpack__()
 
     def type(self, tensor: torch.Tensor) -> None:
-        """Nothing says it of tensors."""
+        """Return None: no object determines a tensor's type."""
 
     def weak(self, tensor: torch.Tensor) -> bool:
-        """Tensors have no weak types, as JAX has."""
+        """Return False: tensors have no weak types, as JAX has."""
         return False
 
     def deleted(self, tensor: torch.Tensor) -> bool:
-        """Nobody takes a tensor's memory from it."""
+        """Return False: nothing takes a tensor's memory away."""
         return False
 
     def wrap(self, array: np.ndarray, like: torch.Tensor | None, weak: bool = False) -> np.ndarray:

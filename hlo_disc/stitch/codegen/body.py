@@ -61,7 +61,7 @@ class Body:
         self._memo: dict[tuple[Hashable, ...], Val] = {}
 
     def eval(self, value: Value, index: tuple[Index, ...]) -> Val:
-        """The value at `index`: a scalar when no index has lanes, else a vector."""
+        """Return the value at `index`: a scalar if no index has lanes, else a vector."""
         bound = self.bound.get(value)
         if bound is not None:
             return bound
@@ -122,7 +122,7 @@ class Body:
             self.b.scatter(self.b.splat(x, self.width), leaf.buffer, at.base, self.math.offsets(at), self.mask)
 
     def as_index(self, x: Val, dtype: np.dtype) -> Index:
-        """An integer in registers as an index."""
+        """Convert an integer in registers to an index."""
         if dtype.itemsize == 8 and is_unsigned(dtype):  # what no index reaches stays out of reach
             x = self.b.apply(arith.MinUIOp, x, self.b.like(np.iinfo(np.int64).max, x))
         cast = arith.IndexCastUIOp if is_unsigned(dtype) else arith.IndexCastOp
@@ -130,6 +130,6 @@ class Body:
         return Index(0, y) if y.lanes else Index(y)
 
     def from_index(self, i: Index, dtype: np.dtype) -> Val:
-        """An index as an element of `dtype`."""
+        """Convert an index to an element of `dtype`."""
         x = self.math.vector(i) if i.lanes else self.b.index(i.base)
         return convert(self.b, self.b.cast(arith.IndexCastOp, self.b.i64, x), INDEX_DTYPE, dtype)

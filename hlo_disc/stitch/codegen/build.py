@@ -43,8 +43,8 @@ def _float_types() -> dict[np.dtype, ir.Type]:
 class Builder:
     """Builds the function of `module` that is open: values, arithmetic, memory, control flow.
 
-    lanes: how lanes of a vector meet. simd: the same in kernels that are written for vector registers.
-    runtime: the ral_call of a host function, its first argument.
+    lanes: the lane model. simd: that of kernels written for vector registers. runtime: the ral_call of a host function,
+    its first argument.
     """
 
     def __init__(self, module: ModuleBuilder) -> None:
@@ -67,7 +67,7 @@ class Builder:
         self.runtime: Any = None
 
     def at(self, loc: str) -> AbstractContextManager[object]:
-        """Ops built inside carry the user's source line."""
+        """Attach the user's source line to ops built inside."""
         if not loc:
             return nullcontext()
         found = self._locations.get(loc)
@@ -109,7 +109,7 @@ class Builder:
     ) -> Val:
         """Build an op in the outermost scope that has its operands; without `speculate` not above a conditional.
 
-        key: what tells the op from others of these operands: it is built once then.
+        key: tells the op from others of these operands, so that it is built once.
         """
         first = 0
         for x in operands:
@@ -139,13 +139,13 @@ class Builder:
     # Types and constants.
 
     def register_type(self, dtype: np.dtype) -> ir.Type:
-        """The type that computes on elements of `dtype`: small floats are widened to f32, bool is i1."""
+        """Return the type that computes on elements of `dtype`: small floats are widened to f32, bool is i1."""
         if dtype.itemsize < 4 and dtype in self._float_types:
             return self._f32
         return self.i1 if dtype == np.bool_ else self.memory_type(dtype)
 
     def memory_type(self, dtype: np.dtype) -> ir.Type:
-        """The type that elements of `dtype` have in memory: bool takes a byte, complex two floats."""
+        """Return the type of elements of `dtype` in memory: bool takes a byte, complex two floats."""
         dtype = part_dtype(dtype)
         return self._float_types.get(dtype) or self._int_types[8 * dtype.itemsize]
 
@@ -170,7 +170,7 @@ class Builder:
         return mlir.attribute("#gpu.address_space<workgroup>")
 
     def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
-        """A scalar or splat constant, at the top of the function, once."""
+        """Return a scalar or splat constant, built once, at the top of the function."""
         key = (x if type(x) is int else repr(x), element, lanes)
         found = self._constants.get(key)
         if found is not None:
@@ -188,7 +188,7 @@ class Builder:
         return self.at_entry(key, build, lanes)
 
     def at_entry(self, key: tuple[Hashable, ...], build: Callable[[], MlirValue], lanes: int = 0) -> Val:
-        """An op without operands at the top of the function, once for equal keys."""
+        """Build an op without operands at the top of the function, once for equal keys."""
         found = self._constants.get(key)
         if found is None:
             assert self._entry is not None
@@ -200,7 +200,7 @@ class Builder:
         return x if isinstance(x, Val) else self.const(x, self.index_type)
 
     def like(self, x: Operand, other: Val) -> Val:
-        """`x` as a value of `other`'s lanes: a Python number becomes a constant of its element type."""
+        """Return `x` as a value of `other`'s lanes: a Python number becomes a constant of its element type."""
         if isinstance(x, Val):
             return self.splat(x, other.lanes)
         return self.const(x, other.element, other.lanes)
@@ -214,7 +214,7 @@ class Builder:
     # Scalar and vector arithmetic.
 
     def _alike(self, x: Operand, y: Operand) -> tuple[Val, Val]:
-        """Two operands, one of which is a value, with as many lanes."""
+        """Return two operands, one of which is a value, with equal numbers of lanes."""
         if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)):
             return x, self.like(y, x)
         assert isinstance(y, Val), y
@@ -232,7 +232,7 @@ class Builder:
         return self.pure(build, x.lanes, [x, y], floating or sign not in "//%", sign)
 
     def apply(self, op: Callable[..., ir.OpView], *xs: Val, speculate: bool = True, **attributes: object) -> Val:
-        """An op whose result has the type of its operands; scalars among vectors are broadcast."""
+        """Build an op whose result has the type of its operands; scalars among vectors are broadcast."""
         lanes = max(x.lanes for x in xs)
         ys = [self.splat(x, lanes) for x in xs]
         key = None if attributes else op
@@ -251,7 +251,7 @@ class Builder:
         return self.pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y], key=("cmp", predicate))
 
     def select(self, condition: Val, x: Val, y: Val, unpredictable: bool = False) -> Val:
-        """unpredictable: not to become a branch."""
+        """Select. unpredictable: must not become a branch."""
         lanes = max(condition.lanes, x.lanes, y.lanes)
         c, x, y = self.splat(condition, lanes), self.splat(x, lanes), self.splat(y, lanes)
 
@@ -278,7 +278,8 @@ class Builder:
         return self.apply(arith.MaxSIOp, self.index(x), self.index(y))
 
     def turns(self, size: Scalar, inside: Iterable[Scalar]) -> Scalar:
-        """How often the outermost loop of a nest turns: never where a loop inside does not, of as many turns as these.
+        """Return the iterations of a nest's outermost loop: none if an inner loop has none, so that empty work takes no
+        time.
 
         So the time for what is empty does not grow with the sizes beside the 0.
         """
@@ -293,29 +294,29 @@ class Builder:
         return (x + (y - 1)) // y
 
     def fma(self, x: Val, y: Val, z: Val) -> Val:
-        """x*y + z: one rounding for floats."""
+        """Compute x*y + z, with one rounding for floats."""
         if self.is_float(z):
             return self.apply(vector.FMAOp if x.lanes or y.lanes or z.lanes else mlir.math.FmaOp, x, y, z)
         return self.binary("+", self.binary("*", x, y), z)
 
     def pair(self, x: Val, y: Val) -> Val:
-        """Two scalars as a vector."""
+        """Make a vector of two scalars."""
         type_ = self.vec(2, x.element)
         return self.pure(lambda: vector.FromElementsOp(type_, [x.v, y.v]).result, 2, [x, y])
 
     def reinterpret(self, x: Val, element: ir.Type, lanes: int) -> Val:
-        """The bits of a vector as another one of as many bits."""
+        """Return the bits of a vector as another one of as many bits."""
         type_ = self.vec(lanes, element)
         return self.pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
 
     def wide(self, i: Scalar) -> Val:
-        """An index as an i64."""
+        """Return an index as an i64."""
         return self.cast(arith.IndexCastOp, self.i64, self.index(i))
 
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
 
     def load(self, buffer: Val, i: Scalar, lanes: int = 0, mask: Val | None = None, fixed: bool = False) -> Val:
-        """A scalar, or `lanes` elements from `i` on; masked-off lanes are zero and are not read.
+        """Load a scalar, or `lanes` elements from `i` on; masked-off lanes are zero and are not read.
 
         fixed: the buffer does not change while the kernel runs, so that the load may move out of loops.
         """
@@ -330,11 +331,11 @@ class Builder:
             self.lanes.store_one(x, buffer, at)
 
     def prefetch(self, buffer: Val, i: Scalar) -> None:
-        """Ask for the line of an element, which may be beyond the buffer's end."""
+        """Prefetch the cache line of an element, which may be beyond the buffer's end."""
         memref.PrefetchOp(buffer.v, [self.index(i).v], isWrite=False, localityHint=3, isDataCache=True)
 
     def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None, fixed: bool = True) -> Val:
-        """Elements i + offsets[lane] of a buffer; fixed: one that does not change while the kernel runs."""
+        """Load elements i + offsets[lane] of a buffer; fixed: the buffer does not change while the kernel runs."""
         lanes = offsets.lanes
         element = ir.MemRefType(buffer.v.type).element_type
         at, mask = self.index(i), mask or self.const(1, self.i1, lanes)
@@ -348,12 +349,12 @@ class Builder:
         return self.pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
 
     def scatter(self, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> None:
-        """x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
+        """Store x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
         mask = mask or self.const(1, self.i1, offsets.lanes)
         vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
 
     def atomic(self, kind: str, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val) -> None:
-        """Combine x[lane] with element i + offsets[lane] of a buffer, whatever other threads do with it meanwhile.
+        """Combine x[lane] atomically with element i + offsets[lane] of a buffer.
 
         kind: an arith.AtomicRMWKind.
         """
@@ -364,11 +365,11 @@ class Builder:
             self.if_(Val(self, there), op)
 
     def fast(self) -> Val:
-        """The block's fast memory, as bytes."""
+        """Return the block's fast memory, as bytes."""
         return Val(self, gpu.DynamicSharedMemoryOp(self.buffer_type(self.i8, fast=True)).result)
 
     def view(self, buffer: Val, byte: Scalar, element: ir.Type, count: Scalar) -> Val:
-        """`count` elements of a byte buffer from `byte` on."""
+        """Return `count` elements of a byte buffer from `byte` on."""
         fast = ir.MemRefType(buffer.v.type).memory_space is not None
         type_ = self.buffer_type(element, fast)
         return Val(self, memref.ViewOp(type_, buffer.v, self.index(byte).v, [self.index(count).v]).result)
@@ -382,7 +383,7 @@ class Builder:
         return Val(self, cast.results[0])
 
     def generic(self, buffer: Val) -> Val:
-        """A buffer of fast memory as one of ordinary memory, to hand both to one function."""
+        """Return a buffer of fast memory as one of ordinary memory, so that one function can take both."""
         element = ir.MemRefType(buffer.v.type).element_type
         return Val(self, memref.MemorySpaceCastOp(self.buffer_type(element), buffer.v).result)
 
@@ -448,31 +449,31 @@ class Builder:
         func.CallOp([], name, [self.index(x).v for x in xs])
 
     def checked_call(self, name: str, *xs: Val) -> None:
-        """A call that returns a status; the calling function returns it too when it is not 0."""
+        """Call a function that returns a status; the calling function returns it too if it is not 0."""
         call = func.CallOp([self.i32], name, [x.v for x in xs])
         CHECKED.set(call.operation, True)
 
     def name_of_kernel(self, name: str) -> Val:
-        """A pointer to its characters, in host code."""
+        """Return a pointer to its characters, in host code."""
         return Val(self, KernelName(name).build().results[0])
 
     # Blocks.
 
     def thread_id(self) -> Val:
-        """Among the threads that are launched side by side."""
+        """Return the number of the thread among those launched side by side."""
         return self.at_entry(("thread_id",), lambda: gpu.ThreadIdOp(gpu.Dimension.x).result)
 
     def block_id(self) -> Val:
         return self.lanes.block(Val(self, gpu.BlockIdOp(gpu.Dimension.x).result))
 
     def barrier(self) -> None:
-        """Every thread waits here for the others, and sees what they have stored."""
+        """Wait until all threads are here, and see what they have stored."""
         gpu.BarrierOp()
 
     def launch(
         self, kernel: str, blocks: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0, team: Team | None = None
     ) -> None:
-        """team: whose threads share a block; None for one thread."""
+        """Launch a kernel. team: the threads that share a block; None for one thread."""
         grid = self.ceil_div(blocks, team.count) if team else blocks
         threads = self.index(team.threads * team.count if team else 1).v
         values = [self.index(x).v for x in args]

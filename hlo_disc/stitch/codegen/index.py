@@ -34,7 +34,7 @@ class IndexMath:
         self.b, self.width = b, width
 
     def vector(self, i: Index) -> Val:
-        """All of `i` as one vector of type index."""
+        """Return all lanes of `i` as one vector of type index."""
         offsets = self.offsets(i)
         return offsets if i.base == 0 else offsets + self.b.index(i.base)
 
@@ -63,7 +63,7 @@ class IndexMath:
         return Index(base, self.offsets(i) + self.offsets(j))
 
     def divmod(self, i: Index, divisor: Scalar) -> tuple[Index, Index]:
-        """Quotient and remainder by a size; by 1 where the size is 0: a window may look at an array that is empty."""
+        """Return quotient and remainder by a size; by 1 if the size is 0, since a window may look at an empty array."""
         divisor = self.b.maximum(divisor, 1)
         if divisor == 1:
             return i, ZERO
@@ -74,21 +74,21 @@ class IndexMath:
         return Index(0, x // d), Index(0, self.b.binary("%", x, d))
 
     def clamp(self, i: Index, high: Scalar) -> Index:
-        """Into [0, high]."""
+        """Clamp into [0, high]."""
         if i.lanes is None:
             return Index(self.b.maximum(self.b.minimum(i.base, high), 0))
         x = self.b.apply(arith.MinSIOp, self.vector(i), self.b.index(high))
         return Index(0, self.b.apply(arith.MaxSIOp, x, self.b.index(0)))
 
     def linear(self, index: Sequence[Index], shape: Sequence[Scalar]) -> Index:
-        """Row-major position."""
+        """Return the row-major position."""
         at = ZERO
         for i, size in zip(index, shape, strict=True):
             at = self.add(self.scale(at, size), i)
         return at
 
     def delinear(self, at: Index, shape: Sequence[Scalar]) -> list[Index]:
-        """The index tuple of a row-major position."""
+        """Return the index tuple of a row-major position."""
         index: list[Index] = []
         for size in reversed(shape[1:]):
             at, last = self.divmod(at, size)

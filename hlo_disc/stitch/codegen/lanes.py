@@ -1,7 +1,7 @@
-"""Lane models, and that of a SIMD machine: everything in which lanes of a vector meet, move or are counted.
+"""The interface of lane models, and the model of a SIMD machine: all operations across the lanes of vectors.
 
 A `Val` of n lanes is one vector of n elements in one thread, so lanes are combined by shuffles and LLVM's reductions.
-Schedules say what they need of lanes (a fold, a scan, the first few, those chosen by a mask), not how. Micro-kernels
+Schedules name an operation (a fold, a scan, the first few lanes, those of a mask) and not how it is done. Micro-kernels
 are an exception, because they are written for registers of this kind. If lanes are threads, `Builder.lanes` is another
 class with these methods.
 """
@@ -25,7 +25,7 @@ Join = Callable[[list[State], list[State]], list[State]]
 
 
 class Lanes(ABC):
-    """How lanes of the vectors that a `Builder` makes are held, meet, move and are counted."""
+    """A lane model: how the lanes of vectors are held, combined, moved and counted."""
 
     def __init__(self, b: Builder):
         self.b = b
@@ -36,37 +36,37 @@ class Lanes(ABC):
 
     @abstractmethod
     def block(self, number: Val) -> Val:
-        """The block that a thread works on, of those launched under one number."""
+        """Return the block that a thread works on, among those launched under one number."""
 
     @abstractmethod
     def once(self, build: Callable[[], object]) -> None:
-        """Build what one thread does for the block."""
+        """Build code that one thread runs for the block."""
 
     @abstractmethod
     def numbers(self, lanes: int) -> Val:
-        """The vector 0, 1, … lanes-1 of type index."""
+        """Return the vector 0, 1, … lanes-1 of type index."""
 
     @abstractmethod
     def first(self, count: Scalar, lanes: int) -> Val:
-        """The mask of the first `count` lanes."""
+        """Return the mask of the first `count` lanes."""
 
     @abstractmethod
     def reduce(self, kind: str, x: Val) -> Val:
-        """The lanes combined in any order, as a scalar; `kind` is a vector.kind."""
+        """Combine the lanes in any order, to a scalar; `kind` is a vector.kind."""
 
     @abstractmethod
     def fold(self, state: Sequence[State], join: Join) -> list[State]:
-        """The lanes combined in their order, as scalars: neighbours meet, left and right, until one is left.
+        """Combine the lanes in their order, to scalars: neighbours are joined, left and right, until one is left.
 
         state: lists of vectors, as `join` wants them.
         """
 
     def any(self, mask: Val) -> Val:
-        """Has the mask a lane?"""
+        """Whether the mask has a lane."""
         return self.reduce("or", mask)
 
     def count(self, mask: Val) -> Val:
-        """How many lanes a mask has."""
+        """Count the lanes of a mask."""
         ones = self.b.cast(arith.ExtUIOp, self.b.i32, mask)
         return self.b.cast(arith.IndexCastOp, self.b.index_type, self.reduce("add", ones))
 
@@ -74,11 +74,11 @@ class Lanes(ABC):
     def scan(
         self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
     ) -> State:
-        """In each lane all lanes up to it combined, or in reverse all from it on. `combine`: (before, after)."""
+        """Combine in each lane all lanes up to it, or in reverse all from it on. `combine`: (before, after)."""
 
     @abstractmethod
     def last(self, x: Val, reverse: bool) -> Val:
-        """The lane that a scan comes to last, in all lanes."""
+        """Return the last lane of a scan, in all lanes."""
 
     @abstractmethod
     def elements(self, x: Val) -> list[Val]:
@@ -86,18 +86,18 @@ class Lanes(ABC):
 
     @abstractmethod
     def every_second(self, x: Val, first: int) -> Val:
-        """The lanes `first`, `first` + 2, …; a scalar of two."""
+        """Return the lanes `first`, `first` + 2, …; a scalar if there are two."""
 
     @abstractmethod
     def in_turn(self, x: Val, y: Val) -> Val:
-        """A lane of x, one of y, the next of x …"""
+        """Interleave the lanes of x and y."""
 
     @abstractmethod
     def is_multiple(self, x: Scalar, number: int) -> None:
-        """Says what a size is a multiple of, for those who can make use of it."""
+        """Note that a size is a multiple of a number, for models that make use of it."""
 
     def load_one(self, buffer: Val, at: Val, fixed: bool) -> Val:
-        """An element, see `Builder.load`."""
+        """Load an element, see `Builder.load`."""
 
         def build() -> MlirValue:
             element: MlirValue = memref.LoadOp(buffer.v, [at.v]).result
@@ -106,26 +106,26 @@ class Lanes(ABC):
         return self.b.pure(build, 0, [buffer, at], speculate=False, key="load") if fixed else Val(self.b, build())
 
     def store_one(self, x: Val, buffer: Val, at: Val) -> None:
-        """A scalar as an element."""
+        """Store a scalar as an element."""
         self.once(lambda: memref.StoreOp(x.v, buffer.v, [at.v]))
 
     @abstractmethod
     def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
-        """Elements one after another, see `Builder.load`."""
+        """Load consecutive elements, see `Builder.load`."""
 
     @abstractmethod
     def load_strided(
         self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False
     ) -> Val:
-        """Every `stride`th element from `base` on."""
+        """Load every `stride`th element from `base` on."""
 
     @abstractmethod
     def store(self, x: Val, buffer: Val, at: Val, mask: Val | None) -> None:
-        """The lanes of x one after another."""
+        """Store the lanes of x to consecutive elements."""
 
 
 class SimdLanes(Lanes):
-    """Lanes of one vector."""
+    """The lane model of a SIMD machine: the lanes of one vector."""
 
     def __init__(self, b: Builder):
         super().__init__(b)
@@ -176,7 +176,7 @@ class SimdLanes(Lanes):
     def scan(
         self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
     ) -> State:
-        """By distances of 1, 2, 4 …: log2(lanes) combinations."""
+        """Scan at distances of 1, 2, 4 …: log2(lanes) combinations."""
         xs, distance = list(xs), 1
         while distance < xs[0].lanes:
             before = [self._moved(x, fill, distance, reverse) for x, fill in zip(xs, identities, strict=True)]
@@ -185,7 +185,7 @@ class SimdLanes(Lanes):
         return xs
 
     def _moved(self, x: Val, fill: Val, distance: int, reverse: bool) -> Val:
-        """The lanes `distance` places on, where the scan comes to later."""
+        """Move the lanes by `distance`, towards where the scan comes later."""
         n = x.lanes
         if reverse:
             return self.shuffle(x, fill, range(distance, n + distance))
@@ -197,11 +197,11 @@ class SimdLanes(Lanes):
     # Lanes in other places.
 
     def shuffle(self, x: Val, y: Val, lanes: Sequence[int]) -> Val:
-        """Lanes of x ++ y."""
+        """Shuffle the lanes of x ++ y."""
         return self.b.pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
 
     def take(self, x: Val, k: int) -> Val:
-        """One lane as a scalar."""
+        """Return one lane as a scalar."""
         return self.b.pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
 
     def elements(self, x: Val) -> list[Val]:
@@ -219,7 +219,7 @@ class SimdLanes(Lanes):
     # Between lanes and memory.
 
     def is_multiple(self, x: Scalar, number: int) -> None:
-        """A vector in one register needs no more alignment than an element."""
+        """Do nothing: a vector in one register needs no more alignment than an element."""
 
     def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
         element = ir.MemRefType(buffer.v.type).element_type
@@ -247,7 +247,7 @@ class SimdLanes(Lanes):
     def load_strided(
         self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False
     ) -> Val:
-        """Every `stride`th element from `base` on: the vectors that hold them, of which no element lies outside."""
+        """Load every `stride`th element from `base` on, by the vectors with them, all of whose elements exist."""
         step = abs(stride)
         if stride < 0:
             base = base + stride * (lanes - 1)
@@ -265,7 +265,7 @@ class SimdLanes(Lanes):
         return x if stride > 0 else self.reversed(x)
 
     def _at(self, mask: Val, places: Mapping[int, int]) -> Val:
-        """The mask's lanes at other places, and none elsewhere."""
+        """Move the mask's lanes to other positions."""
         n = mask.lanes
         lanes = {place: lane for lane, place in places.items()}
         none = self.b.const(0, self.b.i1, n)
@@ -274,8 +274,8 @@ class SimdLanes(Lanes):
     def append(self, xs: Sequence[Val], chosen: Val, buffers: Sequence[Val], end: Val, register_bits: int) -> Val:
         """Store the chosen lanes of each x to its buffer from `end` on; returns where they end.
 
-        What lies behind, up to as many elements as there are lanes, may be overwritten. register_bits: of a register
-        whose lanes the machine moves together; 0 where it has none.
+        Up to `lanes` elements behind the end may be overwritten. register_bits: the size of a register whose lanes the
+        machine moves together; 0 for none.
         """
         if not register_bits:
             for k, bit in enumerate(self.elements(chosen)):
@@ -294,5 +294,5 @@ class SimdLanes(Lanes):
         return end
 
     def _compress(self, x: Val, mask: Val) -> Val:
-        """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
+        """Move the lanes of x that the mask has to the front; the others are undefined. x fits a register."""
         return Val(self.b, Compress().build(x.v, mask.v).results[0], x.lanes)

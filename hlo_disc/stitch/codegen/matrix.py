@@ -1,4 +1,4 @@
-"""The units of machines that multiply small matrices: ops of `kernel_ops` on values under construction.
+"""Ops on units that multiply small matrices, built from `kernel_ops`.
 
 A `Device` says which of them there are; nothing else in `codegen` knows any.
 """
@@ -12,7 +12,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
 
 def apply(b: Builder, op: Extension, *operands: Val) -> Val:
-    """Return the result of an op: it has the lanes of the first operand, or those of its own type."""
+    """Build an op. Its result has the lanes of the first operand, or its own type."""
     first = operands[0]
 
     def build() -> MlirValue:
@@ -31,6 +31,6 @@ def act(action: TileAction, *operands: Val) -> None:
 
 
 def address(b: Builder, buffer: Val, i: Scalar, itemsize: int) -> tuple[Val, Val]:
-    """Return a buffer's pointer, and how many bytes behind it an element is."""
+    """Return a buffer's pointer, and the byte offset of an element."""
     cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[b.pointer], operands=[buffer.v])
     return Val(b, cast.results[0]), b.wide(i * itemsize)

@@ -98,7 +98,7 @@ class ModuleBuilder:
         calls_only: bool = False,
         team: Team | None = None,
     ) -> Iterator[list[Val]]:
-        """A kernel. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
+        """Open a kernel. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
 
         calls_only: all its work is done by device functions, so that a target need not optimise it.
         team: the threads that share a block; None for one thread.
@@ -120,7 +120,7 @@ class ModuleBuilder:
             gpu.ReturnOp([])
 
     def shared_memory(self, name: str, size: int) -> Val:
-        """`size` bytes of fast memory in every kernel that asks for this name."""
+        """Return `size` bytes of fast memory, the same for every kernel that asks for this name."""
         type_ = ir.MemRefType.get([size], self.builder.i8, memory_space=self.builder.fast_space)
         if name not in self._declared:
             self._declared.add(name)
@@ -131,7 +131,7 @@ class ModuleBuilder:
     def shared(
         self, key: tuple[Hashable, ...], name: str, args: Sequence[ir.Type], body: Callable[..., None]
     ) -> Callable[..., None]:
-        """A device function, made once for all who ask with an equal key; returns what calls it.
+        """Build a device function once for equal keys. Returns a function that calls it.
 
         Outlined, its loops have all registers. `body` is called with its arguments. Its name gets a number. In a module
         of its own, it gets a digest of its content, so that programs can share its code.
@@ -184,7 +184,7 @@ class ModuleBuilder:
     # Host functions.
 
     def declare_kernel(self, name: str, args: Sequence[ir.Type]) -> None:
-        """A kernel of another module, which a host function launches."""
+        """Declare a kernel of another module, which a host function launches."""
         types = tuple(args)
         if name not in self._launched:
             self._launched[name] = types
@@ -198,7 +198,7 @@ class ModuleBuilder:
     def host_function(
         self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = (), often: bool = False
     ) -> Iterator[list[Val]]:
-        """A public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
+        """Open a public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
         op = self._host(name, args, results)
         op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
         OFTEN.set(op, often)
@@ -209,7 +209,7 @@ class ModuleBuilder:
     def private_function(
         self, name: str, args: Sequence[ir.Type], may_fail: bool = False, often: bool = False, status: int = 0
     ) -> Iterator[tuple[list[Val], Callable[..., None]]]:
-        """A host function that others call. Yields (arguments, call).
+        """Open a host function that others call. Yields (arguments, call).
 
         may_fail: it returns a status, in the end the one given; calls in it may fail, and so do then the functions that
         call it. often: it is called in loops, and is worth optimising.
@@ -222,7 +222,7 @@ class ModuleBuilder:
             b.return_(*([b.const(status, b.i32)] if may_fail else []))
 
     def declare(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
-        """A host function that the runtime has."""
+        """Declare a host function of the runtime."""
         if name not in self._declared:
             self._declared.add(name)
             self._host(name, args, results, visibility="private")
@@ -235,7 +235,7 @@ class ModuleBuilder:
 
 
 def _empty_module() -> tuple[ir.Module, ir.Block]:
-    """A module, and where its kernels will be."""
+    """Return a module, and the place of its kernels."""
     module = ir.Module.create()
     module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
     with ir.InsertionPoint(module.body):

@@ -1,4 +1,4 @@
-"""Which numbers an index is known to be a multiple of, found by following the ops that it is made of."""
+"""Finds known divisors of indices, by following the ops that compute them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Multiples:
         self._found: dict[MlirValue, int] = {}
 
     def add(self, value: MlirValue, number: int) -> None:
-        """The value is known to be a multiple of the number."""
+        """Note that the value is a multiple of the number."""
         self._given[value] = number
         self._found = dict(self._given)
 
@@ -42,7 +42,7 @@ class Multiples:
         return rule(*map(self._of, op.operands)) if rule else 1
 
     def _counter(self, argument: ir.BlockArgument[ir.Type]) -> int:
-        """The counter of a loop goes from its start in its steps."""
+        """Return the divisor of a loop's counter, from its start and its steps."""
         loop = argument.owner.owner
         if loop.name != "scf.for" or argument.arg_number != 0:
             return 1

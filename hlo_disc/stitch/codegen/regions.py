@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def inline(body: Body, region: Region, args: Sequence[Val]) -> list[Val]:
-    """The region's outputs for these inputs, all in registers."""
+    """Inline a region on these inputs. Returns its outputs, all in registers."""
     values: dict[Value, Val] = dict(zip(region.inputs, args, strict=True))
     for op in region.ops:
         rule = ELEMENTWISE.get(op.name)

@@ -34,7 +34,7 @@ class Sizes:
         return product(map(self, shape))
 
     def bound(self, dim: Dim) -> Val:
-        """A double that no number on the way to the size exceeds: below 2^63, nothing has overflowed."""
+        """Return a double that bounds all intermediate numbers of a size: below 2^63, nothing has overflowed."""
         b = self.b
         divided: list[Scalar] = []
 
@@ -45,7 +45,7 @@ class Sizes:
             return b.binary("+", magnitude(x), magnitude(y))
 
         def least(x: Scalar, y: Scalar) -> Scalar:
-            """No more than the other one, where one is a number that is not negative, however large: "all of it"."""
+            """Bound a minimum: by the other operand if one is a constant from 0 on, which may be huge ("all of it")."""
             numbers = [n for n in (x, y) if isinstance(n, int)]
             if len(numbers) == 1 and numbers[0] >= 0:
                 return y if isinstance(x, int) else x
@@ -60,7 +60,7 @@ class Sizes:
         return magnitude(functools.reduce(add, divided, dim.lower(int, self._symbol, ops)))
 
     def clearly(self, dim: Dim, relation: str) -> Val:
-        """Whether a size that 64 bits do not hold is so to 0, computed in doubles; False where those might be wrong."""
+        """Compare with 0, in doubles, a size that 64 bits may not hold; False if the doubles might be wrong."""
         b = self.b
         if relation == "==" or dim.is_const or any(a.kind != "symbol" for monomial, _ in dim.terms for a in monomial):
             return b.const(0, b.i1)
@@ -90,13 +90,13 @@ class Sizes:
         return (x - _remainder(x, y)) // y
 
     def _divisor(self, y: Scalar) -> Val:
-        """1 in place of 0: sizes are computed before it is known whether they can be."""
+        """Replace a divisor of 0 by 1: sizes are computed before it is known whether they are valid."""
         if isinstance(y, int):
             return self.b.index(y or 1)
         return self.b.select(self.b.compare("==", y, 0), self.b.index(1), y)
 
     def _mod(self, x: Scalar, y: Scalar) -> Scalar:
-        """The sign of the divisor, as Dim has it."""
+        """Compute a remainder with the sign of the divisor, as Dim has it."""
         if isinstance(x, int) and isinstance(y, int):
             return x % y
         x, y = self.b.index(x), self._divisor(y)

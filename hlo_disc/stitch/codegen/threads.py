@@ -47,7 +47,7 @@ _COMBINE: Mapping[str, Callable[[Builder, Val, Val], Val]] = {
 
 
 class ThreadLanes(Lanes):
-    """The lanes of the vectors of one kernel."""
+    """The lane model of a team: its threads share the lanes of the vectors of one kernel."""
 
     def __init__(self, b: Builder, team: Team):
         super().__init__(b)
@@ -59,7 +59,7 @@ class ThreadLanes(Lanes):
         return ir.VectorType.get([self._held(lanes)], element)
 
     def _held(self, lanes: int) -> int:
-        """How many of the lanes a thread has."""
+        """Return how many of the lanes a thread has."""
         if lanes < self.team.threads:
             return lanes
         assert lanes % self.team.runs == 0, f"{lanes} lanes for {self.team}"
@@ -67,7 +67,7 @@ class ThreadLanes(Lanes):
 
     @property
     def thread(self) -> Val:
-        """The number of the thread in its team."""
+        """Return the number of the thread in its team."""
         return self.b.index(self.b.thread_id() % self.team.threads if self.team.count > 1 else self.b.thread_id())
 
     def block(self, number: Val) -> Val:
@@ -131,7 +131,7 @@ class ThreadLanes(Lanes):
         return [take(k) for k in range(self._held(x.lanes))]
 
     def _across(self, state: list[State], join: Join, in_order: bool = False) -> list[State]:
-        """A state of scalars in each thread, combined in all of them; in order: of the threads."""
+        """Combine a state of scalars over all threads; in order: in the order of the threads."""
         state = self._by_swaps(state, join, in_order, min(self.team.threads, self.team.warp), self.thread)
         if self.team.warps > 1:
             warp, lane = self.thread // self.team.warp, self.b.index(self.thread % self.team.warp)
@@ -156,7 +156,7 @@ class ThreadLanes(Lanes):
         return state
 
     def _of_thread(self, x: Val, mode: str, distance: int) -> Val:
-        """The scalar of another thread of the warp.
+        """Return the scalar of another thread of the warp.
 
         mode: "xor", of the one whose number differs in the bit `distance`; "up", of the one so many before; "down", so
             many behind; "idx", of that one. A thread without such a one gets any value.
@@ -168,7 +168,7 @@ class ThreadLanes(Lanes):
         return back(Val(b, gpu.ShuffleOp(word.v, b.const(distance, b.i32).v, width.v, how).results[0]))
 
     def _as_word(self, x: Val) -> tuple[Val, Callable[[Val], Val]]:
-        """A scalar as what can be shuffled and stored, and the way back."""
+        """Return a scalar as a word that can be shuffled and stored, and the conversion back."""
         b, element = self.b, x.element
         if element == b.index_type:
             return b.cast(arith.IndexCastOp, b.i64, x), lambda y: b.cast(arith.IndexCastOp, element, y)
@@ -196,12 +196,12 @@ class ThreadLanes(Lanes):
     def scan(
         self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
     ) -> State:
-        """In each run of a thread, then over what the runs of a chunk come to, then over the chunks."""
+        """Scan each run of a thread, then the totals of a chunk's runs, then those of the chunks."""
         lanes, chunks = xs[0].lanes, self.team.chunks
         run = self._run(lanes)
 
         def over(xs: State, count: int, moved: Callable[[Val, Val, int], Val]) -> State:
-            """Each of `count` neighbours with those before it, by distances of 1, 2, 4 …"""
+            """Combine each of `count` neighbours with those before it, at distances of 1, 2, 4 …"""
             distance = 1
             while distance < count:
                 xs = combine([moved(x, fill, distance) for x, fill in zip(xs, identities, strict=True)], xs)
@@ -209,7 +209,7 @@ class ThreadLanes(Lanes):
             return xs
 
         def within(size: int, unit: int) -> Callable[[Val, Val, int], Val]:
-            """Moves `unit` elements times the distance, among each `size` elements of a thread."""
+            """Move `unit` elements times the distance, among each `size` elements of a thread."""
 
             def moved(x: Val, fill: Val, distance: int) -> Val:
                 held, by = self._held(lanes), -unit * distance if reverse else unit * distance
@@ -238,7 +238,7 @@ class ThreadLanes(Lanes):
         return xs
 
     def _ends(self, x: Val, run: int, reverse: bool) -> Val:
-        """The element of each run that a scan comes to last, in all of the run."""
+        """Return the last element of each run in scan order, in all of the run."""
         elements = [e - e % run + (0 if reverse else run - 1) for e in range(self._held(x.lanes))]
         return self._shuffled(x, x, elements, x.lanes)
 
@@ -247,13 +247,13 @@ class ThreadLanes(Lanes):
         return self.elements(x)[:: self._run(x.lanes)]
 
     def _spread(self, heads: Sequence[Val], lanes: int) -> Val:
-        """For each chunk one value, in all of the thread's run."""
+        """Spread one value for each chunk over the thread's runs."""
         values = [x for x in heads for _ in range(self._run(lanes))]
         type_ = self.type(lanes, heads[0].element)
         return self.b.pure(lambda: vector.FromElementsOp(type_, [x.v for x in values]).result, lanes, heads)
 
     def _between_threads(self, reverse: bool) -> Callable[[Val, Val, int], Val]:
-        """Moves what threads of a warp have."""
+        """Move values between threads of a warp."""
 
         def moved(x: Val, fill: Val, distance: int) -> Val:
             b, width = self.b, min(self.team.threads, self.team.warp)
@@ -326,7 +326,7 @@ class ThreadLanes(Lanes):
     # Between lanes and memory.
 
     def is_multiple(self, x: Scalar, number: int) -> None:
-        """Neighbours are read and written together where they start at a multiple of their number."""
+        """Note a divisor: neighbours are read and written together if they start at a multiple of their number."""
         if isinstance(x, Val):
             self.multiples.add(x.v, number)
 
@@ -339,7 +339,7 @@ class ThreadLanes(Lanes):
         return min(run * -(-element.width // 8), self._start(buffer.v)) if aligned else 0
 
     def _start(self, buffer: MlirValue) -> int:
-        """At a multiple of how many bytes a buffer, or what lies in fast memory, starts; 0 if it is not known."""
+        """Return the known alignment in bytes of a buffer, or of data in fast memory; 0 if unknown."""
         op = buffer.owner
         if isinstance(op, ir.Block):
             return GPU_ALIGNMENT
@@ -351,7 +351,7 @@ class ThreadLanes(Lanes):
         return GPU_ALIGNMENT if self.multiples.of(byte) % GPU_ALIGNMENT == 0 else 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> MlirValue:
-        """Return the part of a mask for a run. It is one condition where the first lanes are whole runs."""
+        """Return the part of a mask for a run. It is one condition if the first lanes are whole runs."""
         part = _cut(mask.v, first, run)
         count = self._counts.get(mask.v)
         if not alignment or count is None or self.multiples.of(count.v) % run:
@@ -361,7 +361,7 @@ class ThreadLanes(Lanes):
         return made
 
     def _run(self, lanes: int) -> int:
-        """Neighbours of a chunk that a thread has."""
+        """Return the neighbours of a chunk that a thread has."""
         return lanes // self.team.runs
 
     def _runs(self, lanes: int) -> list[tuple[int, int]]:
@@ -420,7 +420,7 @@ class ThreadLanes(Lanes):
 
 
 def _aligned(op: ir.OpView, alignment: int) -> ir.OpView:
-    """The op, told at multiples of how many bytes its memory is."""
+    """Annotate a memory op with its alignment."""
     ALIGNMENT.set(op.operation, alignment)
     return op
 
@@ -430,7 +430,7 @@ def _pairs(xs: Sequence[T]) -> list[tuple[T, T]]:
 
 
 def _cut(x: MlirValue, first: int, count: int) -> MlirValue:
-    """Some elements of what a thread has."""
+    """Return some elements of a thread's part."""
     if ir.VectorType(x.type).shape[0] == count:
         return x
     part: MlirValue = vector.ShuffleOp(x, x, list(range(first, first + count))).result

@@ -41,7 +41,7 @@ def _dim(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
 
 
 def _along(body: Body, entry: Axis, size: Dim, index: tuple[Index, ...]) -> Index:
-    """The index of an axis of `size` elements that follows those of the result."""
+    """Return the index of an axis of `size` elements that follows axes of the result."""
     match entry:
         case Same(axis):
             return index[axis]
@@ -59,7 +59,7 @@ def _along(body: Body, entry: Axis, size: Dim, index: tuple[Index, ...]) -> Inde
 
 
 def regrouped(body: Body, index: Sequence[Index], shape: Shape, wanted: Shape) -> tuple[Index, ...]:
-    """The index of an element in an array of another shape with the same elements, in memory's order."""
+    """Return the index of an element in an array of another shape with the same elements in memory order."""
     at: list[Index] = []
     for given, made in reshape_segments(shape, wanted, body.sizes.facts):
         if len(given) == len(made) == 1:
@@ -76,7 +76,7 @@ def regrouped(body: Body, index: Sequence[Index], shape: Shape, wanted: Shape) -
 
 
 def view(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    """The value of a view: by a function of its own in `VIEWS`, or at the index that its row says."""
+    """Return the value of a view: by its own function in `VIEWS`, or at the index that its row gives."""
     own = VIEWS.get(op.name)
     if own is not None:
         return own(body, op, index)
@@ -118,7 +118,7 @@ def _slice_padded(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
 
 
 def clamped_starts(body: Body, starts: Sequence[Value], size: Sequence[Dim], window: Sequence[Dim]) -> list[Index]:
-    """Scalar start indices, clamped so that the window fits."""
+    """Return scalar start indices, clamped so that the window fits."""
     at = []
     for start, n, w in zip(starts, size, window, strict=True):
         i = body.as_index(body.eval(start, ()), start.dtype)

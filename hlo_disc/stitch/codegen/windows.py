@@ -1,4 +1,4 @@
-"""Windows evaluated lazily at an element of the result: a loop over the window, and one over the windows around it.
+"""Windows evaluated lazily at an element of the result: a loop over the window, or over the windows around the element.
 
 Two ops that replace a `select_and_scatter` exist in this package only. `select_windows` (x, *captured) {window,
 strides, low, high, body} gives the index of the element that a window selects, counted along the axes on which windows
@@ -36,12 +36,12 @@ State = list[Val]
 
 
 def reduce_window(body: Body, op: Op, index: tuple[Index, ...]) -> list[Val]:
-    """All results of a `reduce_window` at an index."""
+    """Return all results of a `reduce_window` at an index."""
     return _Reduce(body, op, index).run()
 
 
 def select_windows(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    """A `select_windows` at an index."""
+    """Return a `select_windows` at an index."""
     return _Select(body, op, index).run()[1]
 
 
@@ -52,7 +52,7 @@ class _Walk:
         self.body, self.b, self.op, self.lanes = body, body.b, op, lanes
 
     def loop(self, low: Scalar, high: Scalar, state: State, inner: Callable[[Scalar, State], State]) -> State:
-        """`inner` for each number from low to below high: written out when both are known and near."""
+        """Run `inner` for each number from low to below high: unrolled if both are known and close."""
         if isinstance(low, int) and isinstance(high, int) and high - low <= UNROLLED:
             for i in range(low, high):
                 state = inner(i, state)
@@ -65,16 +65,16 @@ class _Walk:
         return self.body.math.vector(i) if i.lanes is not None else self.b.index(i.base)
 
     def within(self, i: Index, size: Scalar) -> Val:
-        """Is the index in [0, size)? For a vector, lane by lane."""
+        """Whether the index is in [0, size); for a vector, lane by lane."""
         return self.b.compare("<", self.number(i), size, unsigned=True)
 
     def counted(self, at: Sequence[Index], shape: Sequence[Dim], axes: Sequence[int]) -> Val:
-        """An element's number along some axes."""
+        """Return an element's number along some axes."""
         sizes = self.body.sizes.shape([shape[a] for a in axes])
         return self.body.from_index(self.body.math.linear([at[a] for a in axes], sizes), PLACE)
 
     def where(self, inside: Val | None, evaluate: Callable[[], State]) -> State:
-        """Values that are read only where `inside` holds, lane by lane."""
+        """Return values that are read only where `inside` holds, lane by lane."""
         body = self.body
         if inside is None:
             return evaluate()
@@ -147,7 +147,7 @@ class _Window(_Walk):
         return [*along, *(one if small and len(along) + len(one) == len(lanes) else ())]
 
     def _whole_inside(self, axis: int) -> Val:
-        """Do the windows of all lanes lie inside along an axis?"""
+        """Whether the windows of all lanes lie inside along an axis."""
         b, attrs, place = self.b, self.op.attrs, self._start(axis)
         holes = attrs["window_dilations"][axis] if "window_dilations" in attrs else 1
         window, lanes = self.body.sizes(attrs["window"][axis]), place.lanes or 0
@@ -156,14 +156,14 @@ class _Window(_Walk):
         return b.both(b.compare(">=", b.index(place.base), 0), b.compare("<", b.index(last), self.shape[axis]))
 
     def _start(self, axis: int) -> Index:
-        """Where the window begins."""
+        """Return where the window begins."""
         low = self.body.sizes(self.op.attrs["low"][axis])
         return self.body.math.scale(self.index[axis], self.op.attrs["strides"][axis]).shift(-1 * low)
 
     def _axis(self, number: int, at: list[Index], asked: tuple[Val, ...], state: State) -> State:
         """Walk the axes from the `number`th moving one on; `at` is where the operand is read on those before.
 
-        asked: what says that it is inside there.
+        asked: the condition that it is inside there.
         """
         if number == len(self.moving):
             return self._element(tuple(at), asked, state)
@@ -188,7 +188,7 @@ class _Window(_Walk):
         return self.loop(low, high, state, one)
 
     def _safe(self, axis: int) -> bool:
-        """Has a window no element outside? It has none without padding."""
+        """Whether a window has no element outside, as without padding."""
         if axis in self.inside:
             return True
         if "base_dilations" in self.op.attrs and self.op.attrs["base_dilations"][axis] > 1:
@@ -197,7 +197,7 @@ class _Window(_Walk):
         return all(high is not None and high <= 0 for high in bounds)
 
     def _clip(self, start: Scalar, size: Scalar, window: Scalar, holes: int) -> tuple[Scalar, Scalar]:
-        """The elements of a window that lie in [0, size): the first, and behind the last."""
+        """Return the elements of a window in [0, size): the first, and the end."""
         b = self.b
         first = b.maximum(b.ceil_div(-1 * start, holes), 0)
         behind = b.ceil_div(size - start, holes)
@@ -220,7 +220,7 @@ class _Window(_Walk):
 
 
 class _Reduce(_Window):
-    """`reduce_window`."""
+    """Evaluates a `reduce_window`."""
 
     def __init__(self, body: Body, op: Op, index: tuple[Index, ...]):
         self.xs, self.inits, self.captured = combined(op)
@@ -238,7 +238,7 @@ class _Reduce(_Window):
 
 
 class _Select(_Window):
-    """`select_windows`. The state is the element that was selected so far, and where it is: -1 for none."""
+    """Evaluates a `select_windows`. The state is the selected element so far, and its index: -1 for none."""
 
     def __init__(self, body: Body, op: Op, index: tuple[Index, ...]):
         self.x, *self.captured = op.operands
@@ -260,7 +260,7 @@ class _Select(_Window):
 
 
 def window_scatter(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    """A `window_scatter` at an index."""
+    """Return a `window_scatter` at an index."""
     return _Scatter(body, op, index).run()
 
 
@@ -321,7 +321,7 @@ class _Scatter(_Walk):
 
 
 def _floor_div(walk: _Walk, x: Scalar, divisor: int) -> Scalar:
-    """Rounded down, for x of either sign."""
+    """Divide and round down, for x of either sign."""
     if divisor == 1:
         return x
     if isinstance(x, int):

@@ -13,7 +13,7 @@ from hlo_disc.stitch.codegen.values.val import Val
 
 
 class DeviceMemory(SimdLanes):
-    """Scalars of buffers that the host does not see."""
+    """A lane model for scalars in buffers that the host cannot access."""
 
     def load_one(self, buffer: Val, at: Val, fixed: bool) -> Val:
         held = self._held(buffer)
@@ -26,7 +26,7 @@ class DeviceMemory(SimdLanes):
         self._copy(WRITE, self._address(buffer, at), self.b.retyped(held, self.b.i8), buffer)
 
     def _held(self, buffer: Val) -> Val:
-        """An element on the host's stack."""
+        """Return an element on the host's stack."""
         element = ir.MemRefType(buffer.v.type).element_type
         made = memref.AllocaOp(ir.MemRefType.get([1], element), [], []).result
         return Val(self.b, memref.CastOp(self.b.buffer_type(element), made).result)
@@ -43,7 +43,7 @@ class DeviceMemory(SimdLanes):
 
 
 def _size(buffer: Val) -> int:
-    """Bytes of an element."""
+    """Return the bytes of an element."""
     element = ir.MemRefType(buffer.v.type).element_type
     assert isinstance(element, (ir.FloatType, ir.IntegerType))
     return element.width // 8

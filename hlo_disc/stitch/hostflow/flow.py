@@ -126,7 +126,7 @@ class Flow:
         return [self.plan.root(v) for v in found] + [c.spare for loop in loops for c in loop.carried if c.spare]
 
     def _late_needs(self, group: Group) -> list[Dim]:
-        """Fast memory of a size that only the run knows."""
+        """Return a group's fast memory whose size is known only at run time."""
         inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
         known = self.scheduled.steps
         steps = [known[g] for g in inside if g in known]
@@ -141,7 +141,7 @@ class Flow:
         return [size for size in dict.fromkeys(counted(inside)) if not self.placement.is_known(size)]
 
     def source(self, pack: Pack) -> tuple[str, int]:
-        """Where the packed operand comes from: ("input", number) or ("constant", number)."""
+        """Return the source of a packed operand: ("input", number) or ("constant", number)."""
         value = self.plan.root(pack.packing.source)
         constants = self.placement.constants
         if value in constants:
@@ -181,7 +181,7 @@ class Flow:
             b.return_(status)
 
     def _broken(self) -> Callable[..., None]:
-        """(dims, env, status of `plan`): leave the values of the broken guard's message in `env`."""
+        """Build (dims, env, status of `plan`): store the values of the broken guard's message in `env`."""
         b = self.b
         env_type = b.buffer_type(b.i64)
         with b.module.private_function("broken", [env_type, env_type, b.i32]) as ((dims, env, status), call):
@@ -196,7 +196,7 @@ class Flow:
         return call
 
     def _sizes_of_call(self, dims: Val) -> tuple[Sizes, dict[str, Scalar]]:
-        """All sizes from those that a call passes, each loaded where it is first asked for; the program's symbols."""
+        """Compute all sizes from those that a call passes, each loaded at its first use. Returns the symbols."""
         known = _Loaded(self.b, dims, self.graph.inputs)
         raw = Sizes(self.b, known, self.graph.facts)
         symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
@@ -211,7 +211,7 @@ class Flow:
         return b.apply(arith.AndIOp, holds, b.compare("<", sizes.bound(guard.lhs), float(BEYOND_MEMORY)))
 
     def _asked(self, sizes: Sizes) -> Scalar:
-        """The conditions that do not hold, a bit each."""
+        """Compute which conditions do not hold, one bit each."""
         b = self.b
         found: Scalar = 0
         for k, guard in enumerate(self.graph.asked):
@@ -223,7 +223,7 @@ class Flow:
         return found
 
     def _is_wide(self, sizes: Sizes, decisive: Iterable[Dim], wide: Scalar = 0) -> Scalar:
-        """Not 0 where kernels need indices of 64 bits, or `wide` is not 0."""
+        """Compute a number that is not 0 if kernels need indices of 64 bits, or if `wide` is not 0."""
         b = self.b
         for size in decisive:
             large = b.cast(arith.IndexCastUIOp, b.index_type, b.compare(">=", b.index(sizes(size)), self.device.narrow))
@@ -235,9 +235,8 @@ class Flow:
             self.b.store(self.b.cast(arith.IndexCastOp, self.b.i64, self.b.index(x)), env, at + i)
 
     def _fits(self, sizes: Sizes) -> Val | None:
-        """Whether 64 bits hold the sizes of all that `main` writes, whatever kernels count, and what guards compare;
-        None where they do at all calls. What was asked may be compared in doubles.
-        """
+        """Compute whether 64 bits hold the sizes of all outputs of `main`, of all that kernels count, and of guards'
+        operands; None if they do at all calls. Asked conditions may be compared in doubles."""
         b = self.b
         written = [slot.size for slot in self.placement.slots] + [value_bytes(v) for v in self.outputs] + self._needs
         compared = [side for guard in self.graph.guards for side in (guard.lhs, guard.rhs)]
@@ -251,7 +250,8 @@ class Flow:
         return b.compare("<", total, float(BEYOND_MEMORY))
 
     def _memory(self, sizes: Sizes) -> list[Scalar]:
-        """Bytes of the arena and of a worker's fast memory; too many for any machine where 64 bits do not hold them."""
+        """Compute the bytes of the arena and of a worker's fast memory; if 64 bits do not hold them, more than any
+        machine has."""
         b, fits = self.b, self._fits(sizes)
         _, arena = self._offsets(sizes)
         scratch = self._fast_bytes(sizes)
@@ -346,7 +346,8 @@ class Flow:
             b.return_(b.const(0, b.i32))
 
     def _failure(self, op: Op, number: int) -> Callable[..., None]:
-        """(call, env, values of a guard's message): leave them in `env`, and let `main` return the guard's status."""
+        """Build (call, env, values of a guard's message): store them in `env`, and let `main` return the guard's
+        status."""
         b, count = self.b, len(op.attrs["args"])
         types = [b.pointer, b.buffer_type(b.i64), *[b.index_type] * count]
         name, status = f"broken{number}", MAIN_BROKEN + number
@@ -358,7 +359,7 @@ class Flow:
         return self.b.buffer_type(self.b.memory_type(value.dtype))
 
     def _launchers(self) -> dict[tuple[str, ...], Callable[..., None]]:
-        """A host function for each different step: layers that are alike share it, so that `main` stays small."""
+        """Return a host function for each different step: similar layers share it, so that `main` stays small."""
         found: dict[tuple[str, ...], Callable[..., None]] = {}
         loops = self.plan.loops.values()
         repeated = {group for loop in loops for inside in (loop.cond, loop.body) for group in self.plan.groups(inside)}
@@ -369,7 +370,8 @@ class Flow:
         return found
 
     def _launcher(self, step: Step, name: str, often: bool) -> Callable[..., None]:
-        """(call, inputs, written values, each choice's packed operand and workspace, symbols): choose, and launch."""
+        """Build (call, inputs, written values, each choice's packed operand and workspace, symbols): choose, and
+        launch."""
         b, group = self.b, step.group
         types = [self._buffer_type(v) for v in (*group.inputs, *group.written)]
         count = len(types)
@@ -407,9 +409,9 @@ class Flow:
         return call
 
     def _writes(self, group: Group, sizes: Sizes) -> Val | None:
-        """Whether a group has anything to write; None where its work is nothing, or nearly, when it has not.
+        """Compute whether a group has anything to write; None if an empty one does almost no work anyway.
 
-        Its loops may run over what is not empty: over two sizes that the call says, beside the one that is 0.
+        Otherwise its loops might run over two other sizes of the call, although a third one is 0.
         """
         counts = dict.fromkeys(dim_product(v.shape) for v in group.outputs)
         if not all(size.terms and all(len(monomial) > 1 for monomial, _ in size.terms) for size in counts):
@@ -419,7 +421,7 @@ class Flow:
         return functools.reduce(lambda x, y: b.apply(arith.OrIOp, x, y), some)
 
     def _taken(self, launch: Callable[[], Val | None], condition: Val | None) -> Val:
-        """Return the result of a launch that may decline; 0 where the condition does not hold."""
+        """Return the result of a launch that may decline; 0 if its condition does not hold."""
 
         def taken() -> list[Val]:
             answer = launch()
@@ -468,7 +470,7 @@ class _Loaded(dict[str, Scalar]):
 
 
 def constant_array(value: Value) -> np.ndarray:
-    """The data of a stored constant, as kernels read it: bool as bytes."""
+    """Return the data of a stored constant as kernels read it: bool as bytes."""
     if value.op is None or value.op.name != "constant":
         raise CompileError(f"{value} is no constant")
     return np.ascontiguousarray(value.op.attrs["value"])

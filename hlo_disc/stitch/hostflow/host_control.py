@@ -21,7 +21,7 @@ from hlo_disc.stitch.schedule import CONTROL, HOST
 
 
 class Frame:
-    """Where values are, by their roots. A frame inside another one sees what that has, and hides what it adds."""
+    """The locations of values, by their roots. An inner frame sees those of the outer one, and hides what it adds."""
 
     def __init__(self, memory: Mapping[Value, Val], registers: Mapping[Value, Val]):
         self.memory, self.registers = dict(memory), dict(registers)
@@ -31,7 +31,8 @@ class Frame:
 
 
 class Emitter:
-    """symbols: what `sizes` are made of; the run adds some. stored: registers that kernels read in memory.
+    """Builds the host code of scopes. symbols: the operands of `sizes`; running code adds some. stored: registers that
+    kernels read in memory.
 
     launch: builds the launch of a group, given a function from values to buffers. check: builds the check of a
     condition on sizes.
@@ -68,21 +69,21 @@ class Emitter:
     # Where values are.
 
     def buffer(self, value: Value, frame: Frame) -> Val:
-        """The value's memory."""
+        """Return the value's memory."""
         found = frame.memory.get(self.plan.root(value))
         if found is None:
             raise CompileError(f"{value!r} of {value.op.name if value.op else 'a region'} has no place in memory")
         return self.b.retyped(found, self.b.memory_type(value.dtype))
 
     def register(self, value: Value, frame: Frame) -> Val:
-        """A scalar in a register."""
+        """Return a scalar in a register."""
         found = frame.registers.get(self.plan.root(value))
         if found is not None:
             return found
         return self._computed(value, (value,) if self.plan.root(value) in frame.memory else (), frame)
 
     def _computed(self, value: Value, inputs: Sequence[Value], frame: Frame) -> Val:
-        """A scalar from `inputs`, which are in registers or memory."""
+        """Compute a scalar from `inputs`, which are in registers or memory."""
         known = {x: frame.registers.get(self.plan.root(x)) for x in inputs}
         leaves = {
             x: InMemory(self.buffer(x, frame), self.sizes.shape(x.shape), x.dtype, fixed=False)
@@ -94,7 +95,7 @@ class Emitter:
         return body.eval(value, ())
 
     def _set(self, value: Value, x: Val, frame: Frame) -> None:
-        """Let a register be a value, in memory too where kernels read it."""
+        """Set the register of a value, and its memory if kernels read it."""
         frame.registers[value] = x
         if value in self.stored:
             Body(self.b, 1, self.sizes, {}).store(x, InMemory(self.buffer(value, frame), (), value.dtype), ())
@@ -115,7 +116,7 @@ class Emitter:
     # Loops.
 
     def _loop(self, loop: Loop, frame: Frame) -> None:
-        """Registers, the buffers that take turns, and those that are free, go round; all else stays where it is."""
+        """Build a loop. It carries registers, alternating buffers, and free buffers; other values stay in place."""
         scalars = [c for c in loop.carried if c.in_register]
         moving = [k for k, c in enumerate(loop.carried) if not c.in_register and not c.in_place]
         spare = [k for k in moving if loop.carried[k].spare is not None]
@@ -158,7 +159,7 @@ class Emitter:
             frame.memory[loop.carried[k].result] = x
 
     def _load_invariants(self, loop: Loop, frame: Frame) -> None:
-        """Scalars in memory that the host flow reads in the loop, and the loop does not write, are loaded before."""
+        """Load scalars that the loop's host code reads, and does not write, before the loop."""
         groups = [*self.plan.groups(loop.cond), *self.plan.groups(loop.body)]
         written = {self.plan.root(v) for group in groups for v in group.written}
         for group in groups:
@@ -191,7 +192,7 @@ class Emitter:
 
 
 def _left_by(carried: Sequence[Carried], k: int) -> int:
-    """Whose buffer is free when the value numbered `k` has been made in a spare one: nobody became what it was."""
+    """Return whose buffer is free once the value numbered `k` is in a spare one: the value that no other replaces."""
     while True:
         follower = next((n for n, c in enumerate(carried) if c.follows == k), None)
         if follower is None:

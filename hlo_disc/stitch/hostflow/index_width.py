@@ -1,8 +1,8 @@
-"""The sizes that kernels count, and whether 32 bits hold them: not where a call has arrays of too many elements.
+"""Decides whether 32 bits hold all sizes that kernels count: not if a call has arrays of too many elements.
 
-An index of a kernel is a place in the memory of a value, or in a value that is never in memory, or a part of one. So
-are the sizes that it knows; others are in attributes of ops, or on the way to a quotient or minimum of sizes. What is
-added to such a number and never used, at the end of a row or of all work, is smaller than one.
+An index of a kernel is a position in a value, in memory or not, or a part of such a position. So are most sizes that it
+uses; others are attributes of ops, or operands of a quotient or minimum of sizes. Loops may step beyond a position, at
+the end of a row or of all work, by less than such a number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_disc.stitch.scheduling import Scheduled
 
 
 def decisive(scheduled: Scheduled, facts: ShapeFacts, limit: int) -> tuple[Dim, ...] | None:
-    """The sizes that must be below `limit` for that, without those that are in every call; None where one never is."""
+    """Return the sizes that must be below `limit`, without those that are in every call; None if one never is."""
     found: dict[Dim, None] = {}
     for size in dict.fromkeys(size for dim in _sizes(scheduled) for size in _parts(dim)):
         low, high = facts.bounds(size)
@@ -42,7 +42,8 @@ def _sizes(scheduled: Scheduled) -> Iterator[Dim]:
 
 
 def counted(groups: Iterable[Group]) -> Iterable[Dim]:
-    """The elements of all values, of those that are never in memory too: an index of a kernel is one of them."""
+    """Return the numbers of elements of all values, of those never in memory too: an index of a kernel is below one of
+    them."""
     ops = (op for group in groups for op in all_ops(group.ops))
     values = dict.fromkeys(value for op in ops for value in (*op.operands, *op.results))
     alike = {(value.shape, value.dtype.kind): value for value in values}
@@ -50,7 +51,7 @@ def counted(groups: Iterable[Group]) -> Iterable[Dim]:
 
 
 def beyond(sizes: Iterable[Dim], held: Iterable[Dim]) -> list[Dim]:
-    """Those of the sizes, symbols aside, that 64 bits may not hold where they hold these others: a term is larger."""
+    """Return those of the sizes, symbols aside, that 64 bits may not hold although they hold these others."""
     most: dict[Monomial, int] = {}
     for size in held:
         for monomial, factor in size.terms:
@@ -65,7 +66,7 @@ def beyond(sizes: Iterable[Dim], held: Iterable[Dim]) -> list[Dim]:
 
 
 def _elements(value: Value) -> Dim:
-    """As kernels count them: a complex number is two."""
+    """Count elements as kernels do: a complex number is two."""
     return dim_product(value.shape) * (2 if value.dtype.kind == "c" else 1)
 
 
@@ -78,7 +79,7 @@ def _of_attribute(attr: object) -> Iterator[Dim]:
 
 
 def _parts(dim: Dim) -> Iterator[Dim]:
-    """The size, and all that it is a quotient, remainder, minimum or maximum of. Sums may go astray on their way."""
+    """Return the size, and all sizes in its quotients, remainders, minima and maxima. Sums may overflow in between."""
     yield dim
     for atom in dict.fromkeys(atom for monomial, _ in dim.terms for atom in monomial):
         for argument in atom.args:

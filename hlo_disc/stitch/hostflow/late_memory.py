@@ -1,6 +1,5 @@
-"""Memory of sizes that only the run knows (`prepare/definitions.py`): `main` allocates it through the runtime, before
-the first group that touches it.
-"""
+"""Memory of sizes known only at run time (`prepare/definitions.py`): `main` allocates it through the runtime, before
+the first group that uses it."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class LateMemory:
         self._had: set[Dim] = set()
 
     def prepare(self, group: Group, touched: Iterable[Value], memory: dict[Value, Val]) -> None:
-        """Allocate what a group of the outermost scope needs and is not there yet."""
+        """Allocate memory that a group of the outermost scope needs and that does not exist yet."""
         for value in touched:
             if value in memory:
                 continue
@@ -66,7 +65,7 @@ class LateMemory:
         return self._or_beyond(size, self.sizes(size))
 
     def _or_beyond(self, size: Dim, otherwise: Scalar) -> Scalar:
-        """More bytes than any memory has where 64 bits do not hold the size."""
+        """Return more bytes than any memory has if 64 bits do not hold the size."""
         fits = self.b.compare("<", self.sizes.bound(size), float(BEYOND_MEMORY))
         return self.b.select(fits, self.b.index(otherwise), self.b.index(BEYOND_MEMORY))
 
@@ -88,7 +87,7 @@ class LateMemory:
         return buffer
 
     def _no_memory(self) -> Callable[..., None]:
-        """(call): let `main` return FAILED."""
+        """Build (call): let `main` return FAILED."""
         if self._fail is None:
             with self.b.module.private_function("no_memory", [self.b.pointer], may_fail=True, status=FAILED) as (
                 _,

@@ -26,14 +26,14 @@ class Slot:
 
 
 def value_bytes(value: Value) -> Dim:
-    """Bytes of the value in memory; bool takes a byte."""
+    """Return the bytes of the value in memory; bool takes a byte."""
     return dim_product(value.shape) * value.dtype.itemsize
 
 
 def plan_memory(
     lives: Mapping[Value, tuple[int, int]], facts: ShapeFacts, exact: bool = False
 ) -> tuple[dict[Value, Slot], list[Slot]]:
-    """Slots for values that live from one step to another, both included. exact: only equal sizes share one."""
+    """Assign slots to values that live from one step to another, both included. exact: only equal sizes share one."""
     slots: list[Slot] = []
     places: dict[Value, Slot] = {}
     for value, (start, end) in sorted(lives.items(), key=lambda item: item[1]):
@@ -67,7 +67,7 @@ def _take(free: Sequence[Slot], size: Dim, facts: ShapeFacts, exact: bool) -> Sl
 
 
 def _samples(size: Dim, facts: ShapeFacts) -> tuple[int, ...]:
-    """A size at likely values of its symbols, and with all of them 1 and 3."""
+    """Evaluate a size at likely values of its symbols, and with all of them 1 and 3."""
     points = [dict.fromkeys(size.symbols, n) for n in (1, 3)]
     try:
         return facts.likely(size), *(size.evaluate(point) for point in points)
@@ -164,7 +164,7 @@ class Lives:
 
 
 def _taking_turns(carried: Sequence[Carried]) -> list[list[Carried]]:
-    """The moving values of a loop, with those that are in each other's buffers."""
+    """Return the moving values of a loop, with those whose buffers they take."""
     groups: dict[int, list[Carried]] = {k: [c] for k, c in enumerate(carried) if not c.in_register and not c.in_place}
     for k in list(groups):
         other = carried[k].follows

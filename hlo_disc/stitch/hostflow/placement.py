@@ -39,7 +39,7 @@ class Placement:
     late_places: Mapping[Value, Slot]
 
     def is_known(self, *dims: Dim) -> bool:
-        """Does the call say these sizes, before it runs?"""
+        """Whether the sizes follow from the call's arguments, before it runs."""
         return _is_known(self.late, dims)
 
 
@@ -61,7 +61,7 @@ def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
 
 
 def _read_as_they_are(plan: Plan, scheduled: Scheduled) -> set[Value]:
-    """Return the values that kernels read unpacked when all packed forms exist, as those of constants do."""
+    """Return the values that kernels read unpacked if all packed forms exist, as those of constants do."""
     found: set[Value] = set()
     for group, step in scheduled.steps.items():
         first = step.choices[0]
@@ -71,7 +71,7 @@ def _read_as_they_are(plan: Plan, scheduled: Scheduled) -> set[Value]:
 
 
 def _is_only_operand(value: Value, group: Group) -> bool:
-    """Does a group read a value, through views, as one operand of a dot and for nothing else?"""
+    """Whether a group reads a value, through views, as one operand of a dot and for nothing else."""
     views, dots = {value}, 0
     for op in group.ops:
         uses = sum(x in views for x in op.operands)

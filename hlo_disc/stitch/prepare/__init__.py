@@ -1,1 +1,1 @@
-"""The last rewrites before fusion: ops with a second meaning become ops that schedules know."""
+"""The last rewrites before fusion: ops that no schedule computes become ops that schedules compute."""

@@ -1,4 +1,4 @@
-"""A convolution as a dot over windows: it has no schedule of its own, the schedules of dots run it.
+"""Lowers a convolution to a dot over windows, which the schedules of dots compute.
 
     x (b, h, w, c), kernel (p, q, c, f) -> windows (b, i, j, c, p, q) of x, summed over (p, q, c) with the kernel
 
@@ -40,7 +40,7 @@ class _Named:
 
 
 def lower_convolutions(graph: Graph) -> Graph:
-    """The graph with every convolution spelled as pad, window and dot_general (or multiply and reduce)."""
+    """Return the graph with every convolution written as pad, window and dot_general (or multiply and reduce)."""
     return replaced(graph, lambda b, op, _: [_Lowering(b, op).run()] if op.name == "convolution" else None)
 
 
@@ -72,14 +72,14 @@ class _Lowering:
         return self.builder.op(name, operands, self.op.loc, **attrs)
 
     def _spec(self, spec: str, names: Sequence[str], prefix: str) -> list[str]:
-        """The names of an operand's axes, in its own order."""
+        """Return the names of an operand's axes, in its own order."""
         named = zip(self.attrs[spec], [*names, *(f"{prefix}{i}" for i in range(self.spatial))], strict=True)
         return [name for _, name in sorted(named)]
 
     # The operands.
 
     def _padded(self) -> Value:
-        """x with its padding and holes in memory; what is only cut stays a view."""
+        """Return x with its padding and holes in memory; a crop stays a view."""
         x, spatial = self.x, self.attrs["lhs_spec"][2:]
         low, high, interior = ([ZERO] * x.rank for _ in range(3))
         for i, axis in enumerate(spatial):
@@ -110,7 +110,7 @@ class _Lowering:
         return _Named(self._emit("window", [x], **attrs), (*names, *(f"p{i}" for i in moved)))
 
     def _kernel(self) -> _Named:
-        """The kernel, turned round where asked for, without the offsets that x's windows do not have."""
+        """Return the kernel, reversed if asked for, without the offsets that x's windows do not have."""
         names, w = self._spec("rhs_spec", ["f", "c"], "p"), self.w
         turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"] if self.windows[i] is not ONE)
         if turned:
@@ -122,7 +122,7 @@ class _Lowering:
         return _Named(w, tuple(names[a] for a in kept))
 
     def _split(self, x: _Named, name: str) -> _Named:
-        """The axis `name` as groups and what is in each."""
+        """Split the axis `name` into groups and the features of each."""
         at, shape = x.names.index(name), x.value.shape
         inside = shape[at] // self.groups
         if name == "c":
@@ -133,14 +133,14 @@ class _Lowering:
     # The sums.
 
     def _is_depthwise(self) -> bool:
-        """One feature in for each group, and few offsets."""
+        """Whether each group has one input feature, and the window few offsets."""
         one_in = self.attrs["feature_groups"] > 1 and self.w.shape[self.attrs["rhs_spec"][1]] is ONE
         if not one_in or not all(size.is_const for size in self.windows):
             return False
         return 0 < math.prod(size.value for size in self.windows) <= MOST_OFFSETS
 
     def _written_out(self, result: tuple[str, ...]) -> _Named:
-        """The sum over the offsets of a slice of x times the features' factors."""
+        """Sum over the offsets: a slice of x times the factors of the features."""
         at = result.index("f")
         result = (*result[:at], "g", *result[at:])
         holes = any(n > 1 for n in self.attrs["base_dilations"])
@@ -156,7 +156,7 @@ class _Lowering:
         return _Named(self._of_type(total), result)
 
     def _features(self) -> _Named:
-        """The kernel without its one feature in, the features out as groups and what is in each."""
+        """Return the kernel without its one input feature; the output features are split into groups."""
         names, w = self._spec("rhs_spec", ["f", "c"], "p"), self.w
         turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"])
         if turned:
@@ -185,7 +185,7 @@ class _Lowering:
         return _Named(value, (*x.names[:at], "g", *x.names[at + 1 :]))
 
     def _part(self, w: _Named, offset: Sequence[int]) -> _Named:
-        """The factors at an offset."""
+        """Return the factors at an offset."""
         start, limit = [ZERO] * w.value.rank, list(w.value.shape)
         for i, p in enumerate(offset):
             axis = w.names.index(f"p{i}")
@@ -194,13 +194,13 @@ class _Lowering:
         return _Named(self._emit("slice", [w.value], start=tuple(start), limit=tuple(limit), stride=stride), w.names)
 
     def _without(self, x: _Named, names: Sequence[str]) -> _Named:
-        """Axes of size 1 left out."""
+        """Drop axes of size 1."""
         kept = [a for a, name in enumerate(x.names) if name not in names]
         shape = tuple(x.value.shape[a] for a in kept)
         return _Named(self._emit("reshape", [x.value], shape=shape), tuple(x.names[a] for a in kept))
 
     def _dot(self, x: _Named, w: _Named, contracted: Sequence[str], result: tuple[str, ...]) -> _Named:
-        """The operand whose axes come last in the result runs along the vectors."""
+        """Build a dot. The operand whose axes come last in the result runs along the vectors."""
         lhs, rhs = (x, w) if result[-1] == "f" else (w, x)
         shared = ("g",) * (self.groups > 1)
         numbers = {
@@ -214,7 +214,7 @@ class _Lowering:
         return self._ordered(_Named(value, (*shared, *free)), result)
 
     def _sum_of_products(self, x: _Named, w: _Named, contracted: Sequence[str], result: tuple[str, ...]) -> _Named:
-        """Products over all result axes and, before the last of them, the contracted ones, which are summed."""
+        """Multiply over all result axes and, before the last of them, the contracted ones, which are summed."""
         order = (*result[:-1], *contracted, result[-1])
         product = self._emit("multiply", self._factors(x, w, order))
         zero = self._emit("constant", [], value=np.zeros((), product.dtype))
@@ -223,7 +223,7 @@ class _Lowering:
         return _Named(self._of_type(value), result)
 
     def _factors(self, x: _Named, w: _Named, order: tuple[str, ...]) -> list[Value]:
-        """Both over all axes of `order`, in the type of sums."""
+        """Broadcast both operands over all axes of `order`, in the type of sums."""
         shape = dict(zip(w.names, w.value.shape, strict=True)) | dict(zip(x.names, x.value.shape, strict=True))
         dtype = self._sum_dtype()
         factors = []
@@ -238,7 +238,7 @@ class _Lowering:
         return factors
 
     def _of_type(self, value: Value) -> Value:
-        """A sum in the convolution's type."""
+        """Convert a sum to the convolution's type."""
         return (
             value if value.dtype == self.attrs["dtype"] else self._emit("convert", [value], dtype=self.attrs["dtype"])
         )
@@ -257,7 +257,7 @@ class _Lowering:
         return _Named(self._emit("transpose", [x.value], perm=perm), names)
 
     def _typed(self, x: _Named) -> Value:
-        """With groups and features one axis again, and the very type that the convolution has."""
+        """Merge groups and features to one axis again, and return the convolution's exact type."""
         value, want = x.value, self.op.result
         if value.rank != want.rank:
             value = self._emit("reshape", [value], shape=want.shape)

@@ -15,7 +15,7 @@ from hlo_disc.errors import CompileError
 
 
 def with_definitions(graph: Graph) -> Graph:
-    """The definitions of a graph as ops `define` (scalar) {symbol, effect}, and guards that wait for them as checks."""
+    """Return the graph with definitions as ops `define` (scalar) {symbol, effect}, and dependent guards as checks."""
     if not graph.definitions:
         return graph
     names: dict[Value, list[str]] = {}
@@ -48,7 +48,7 @@ def with_definitions(graph: Graph) -> Graph:
 
 
 def _copied(builder: GraphBuilder, x: Value, definitions: Container[str]) -> Value:
-    """An output; a copy of one that would be another value's memory under a shape that is known later than that."""
+    """Return an output, copied if it would share memory with a value whose shape is known at another time."""
     of = x
     while of.op is not None and of.op.name in ("reshape", "bitcast_convert"):
         of = of.op.operands[0]
@@ -63,7 +63,7 @@ def _mentioned(guard: Guard) -> frozenset[str]:
 
 
 def stages(ops: Sequence[Op]) -> dict[Op, int]:
-    """How many definitions each op has to wait for, one behind the other; empty when there is none."""
+    """Return how many definitions each op has to wait for, one after the other; empty if there are none."""
     if "define" not in [op.name for op in ops]:
         return {}
     found: dict[Op, int] = {}

@@ -1,4 +1,4 @@
-"""The last rewrite before fusion: ops with a second meaning are rewritten to ops that schedules know.
+"""The last rewrite before fusion: it replaces ops that no schedule computes by ops that schedules compute.
 
 `pad` becomes `place`: the padding value everywhere, then the operand on top. Sums and products of floats smaller than
 f32 are computed in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over
@@ -25,7 +25,7 @@ from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
 
 
 def normalise(graph: Graph) -> Graph:
-    """Spell every `pad` as `place`, in regions too; drop the guards that repeat the signature."""
+    """Replace every `pad` by `place`, in regions too; drop the guards that repeat the signature."""
     graph = everywhere(graph, lambda scope: replaced(cut_sorts(lower_convolutions(scope)), _spelled))
     # Every caller of compiled code checks the sizes in the signature before it calls.
     static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
@@ -51,9 +51,9 @@ def _spelled(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
 
 
 def _alike(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Value]:
-    """The operands, reshaped where they do not write 1 for an axis that is 1 elsewhere in the op.
+    """Reshape the operands that do not write 1 for an axis that is 1 elsewhere in the op.
 
-    Such axes are left out by fusion. That sizes are equal, a fact or only a check may say.
+    Fusion drops axes of size 1. A fact, or only a check, may say that the sizes are equal.
     """
     pairs = zip(operands, _agreed(builder, op, operands), strict=False)
     alike = [x if _ones(x.shape) == _ones(to) else builder.op("reshape", [x], op.loc, shape=to) for x, to in pairs]
@@ -61,7 +61,7 @@ def _alike(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Value]:
 
 
 def _agreed(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Shape]:
-    """The shapes of the first operands, with 1 for all sizes that must be 1; none where all are so already."""
+    """Return the shapes of the first operands, with 1 for all sizes that must be 1; none if all are so already."""
     if op.name == "broadcast":
         (x,), made = operands, [op.result.shape[a] for a in op.attrs["dims"]]
         if ONE not in made or x.shape == tuple(made):
@@ -96,7 +96,7 @@ def _wide_reduce(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
 
 
 def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
-    """First where each window's element is, then for each element the windows that selected it."""
+    """Select each window's element, then combine for each element the windows that selected it."""
     x, source, init, *captured = operands
     attrs = {name: op.attrs[name] for name in ("window", "strides", "low", "high")}
     select, combine = op.attrs["select"], op.attrs["body"]
@@ -107,7 +107,7 @@ def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) ->
 def _cut(
     builder: GraphBuilder, op: Op, x: Value, low: tuple[Dim, ...], strides: tuple[Dim, ...]
 ) -> tuple[Value, tuple[Dim, ...]]:
-    """Without the elements that negative padding puts outside: element i of an axis goes to low + i*stride."""
+    """Drop the elements that negative padding cuts: element i of an axis goes to low + i*stride."""
     start = tuple(Dim.max(ZERO, (ZERO - first + (k - 1)) // k) for first, k in zip(low, strides, strict=True))
     rows = zip(start, low, strides, x.shape, op.result.shape, strict=True)
     limit = tuple(Dim.max(i, Dim.min(n, (size - 1 - first) // k + 1)) for i, first, k, n, size in rows)

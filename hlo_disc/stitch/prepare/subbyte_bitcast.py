@@ -1,7 +1,7 @@
 """Bitcasts between elements of fewer than 8 bits, which take a byte each in memory, and wider ones.
 
-Between whole bytes a bitcast is another view of the same memory; bits of a byte are moved to bytes of their own, and
-back, by shifts.
+A bitcast between whole bytes is another view of the same memory. Shifts move the bits of a byte to bytes of their own,
+and back.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _BYTE = np.dtype(np.uint8)
 
 
 def moves_bits(op: Op) -> bool:
-    """Whether an op is a bitcast that takes bytes apart, or puts some together."""
+    """Whether an op is a bitcast that splits or joins bytes."""
     if op.name != "bitcast_convert" or op.operands[0].rank == op.result.rank:
         return False
     return min(bit_width(op.operands[0].dtype), bit_width(op.result.dtype)) < 8
 
 
 def move_bits(b: GraphBuilder, op: Op, x: Value) -> Value:
-    """The op as shifts: u8[n] -> u8[n, 2] -> ui4[n, 2], or the reverse, with views of bytes before or after."""
+    """Return the op as shifts: u8[n] -> u8[n, 2] -> ui4[n, 2], or the reverse, with views of bytes before or after."""
     source, target = bit_width(x.dtype), bit_width(op.result.dtype)
     parts = min(8, max(source, target)) // min(source, target)  # of a byte
     if source > target:
@@ -45,7 +45,7 @@ def move_bits(b: GraphBuilder, op: Op, x: Value) -> Value:
 
 
 def _cast(b: GraphBuilder, x: Value, dtype: np.dtype) -> Value:
-    """To or from bytes; an element of fewer bits is the byte that memory has of it."""
+    """Convert to or from bytes; an element of fewer bits is the byte that stores it."""
     if x.dtype == dtype:
         return x
     whole = min(bit_width(x.dtype), bit_width(dtype)) == 8
@@ -53,7 +53,7 @@ def _cast(b: GraphBuilder, x: Value, dtype: np.dtype) -> Value:
 
 
 def _places(b: GraphBuilder, shape: Shape, width: int) -> Value:
-    """Where in its byte each element of the last axis begins."""
+    """Return where in its byte each element of the last axis begins."""
     count = b.op("iota", shape=shape, dim=len(shape) - 1, dtype=_BYTE)
     return b.op("multiply", [count, _number(b, width, shape)])
 

@@ -1,4 +1,4 @@
-"""Sorts of which only the first elements are read: their results become as short as that."""
+"""Shortens sorts of which only the first elements are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 
 
 def cut_sorts(graph: Graph) -> Graph:
-    """sort, then slices of its first k along the sorted axis -> `sort_first`."""
+    """Rewrite sort, then slices of its first k along the sorted axis -> `sort_first`."""
     sorts = [op for op in graph.ops if op.name == "sort"]
     if not sorts:
         return graph
@@ -28,7 +28,7 @@ def cut_sorts(graph: Graph) -> Graph:
 
 
 def _length(op: Op, users: dict[Value, list[Op]], roots: set[Value]) -> Dim | None:
-    """How many elements of each row are read, when all that reads them are slices from the start of one length."""
+    """Return how many elements of each row are read, if all readers are slices from the start of one length."""
     dim, found = op.attrs["dim"], set()
     for value in op.results:
         for user in users[value]:

@@ -1,1 +1,1 @@
-"""How groups are computed: one folder or file a kind of group."""
+"""The schedules: how groups are computed, with a folder or file for each kind of group."""

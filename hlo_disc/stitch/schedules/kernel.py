@@ -27,7 +27,7 @@ def group_kernel(
     calls_only: bool = False,
     team: Team | None = None,
 ) -> Iterator[tuple[Sizes, list[Val], list[Val]]]:
-    """A kernel of (inputs, others that it reads, outputs, more buffers, symbols, scalars).
+    """Open a kernel of (inputs, others that it reads, outputs, more buffers, symbols, scalars).
 
     Yields sizes made of the symbols, all buffers, and the scalars. more: (type, access), see `ModuleBuilder.kernel`, as
     for the rest.
@@ -42,7 +42,7 @@ def group_kernel(
 
 
 def block_grain(b: Builder, device: Device, team: Team | None, work: Scalar) -> Scalar:
-    """Elements of memory-bound work for each block, of `work` in all."""
+    """Return the elements of memory-bound work for each block, of `work` in all."""
     runs = team.runs if team else 1
     most = device.grain * runs
     if not device.at_once:
@@ -52,7 +52,7 @@ def block_grain(b: Builder, device: Device, team: Team | None, work: Scalar) -> 
 
 @contextmanager
 def each_item(b: Builder, items: Scalar, per: Scalar) -> Iterator[Val]:
-    """A loop over the numbers of the items that this block works on, of which there are `per` in a block."""
+    """Loop over the items of this block, of which there are at most `per`."""
     lo = b.block_id() * per
     with b.loop(lo, b.minimum(lo + per, items)) as loop:
         yield loop.i

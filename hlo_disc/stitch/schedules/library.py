@@ -42,7 +42,7 @@ class LibraryVariant(Variant):
         return ("call", self.call, self.orders, self.group.key)
 
     def build(self, b: Builder, name: str) -> None:
-        """There is nothing to build: the handler is the library's."""
+        """Do nothing: the handler is the library's."""
 
     def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         (op,) = self.group.ops
@@ -64,7 +64,7 @@ def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence
 
 
 def record(b: Builder, words: Sequence[Scalar]) -> Val:
-    """Words one behind the other in host memory, as functions of the runtime take them."""
+    """Store words one after another in host memory, as functions of the runtime take them."""
     made = memref.AllocaOp(ir.MemRefType.get([len(words)], b.i64), [], []).result
     for i, word in enumerate(words):
         memref.StoreOp(b.cast(arith.IndexCastOp, b.i64, b.index(word)).v, made, [b.index(i).v])
@@ -72,7 +72,7 @@ def record(b: Builder, words: Sequence[Scalar]) -> Val:
 
 
 def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """The call that a group of one op is."""
+    """Return the call of a group of one op."""
     (op,) = group.ops
     target, config, aliases = _described(op)
     called = next((x.callback.name for x in config if x.callback is not None), f"custom_call @{target}")

@@ -70,5 +70,5 @@ SCHEDULES: dict[str, Schedule] = {row.name: row for row in _ROWS}
 
 
 def schedules_for(device: Device) -> dict[str, Schedule]:
-    """The schedules that the machine has, by name."""
+    """Return the machine's schedules, by name."""
     return {name: row for name, row in SCHEDULES.items() if row.teams or not device.teams}

@@ -1,4 +1,4 @@
-"""Forms of two kernels: the first leaves values in the workspace, the second makes the group's results of them."""
+"""Variants of two kernels: the first leaves values in the workspace, from which the second computes the results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TwoLaunches:
     workspace: tuple[Value, ...]
 
     def key(self) -> tuple[Hashable, ...]:
-        """Equal for forms that the same two kernels serve."""
+        """Return a key that is equal for variants that the same two kernels serve."""
         return (self.group.key, self.name, tuple(v.shape for v in self.left), self.final.variant.key())
 
     def build(self, b: Builder, name: str) -> None:
@@ -55,5 +55,5 @@ class TwoLaunches:
             half.variant.launch(b, sizes, kernel, [at[v] for v in half.takes], [known[n] for n in half.symbols])
 
     def fast_bytes(self) -> Dim:
-        """Fast memory of a block, in bytes: of the kernel that needs more."""
+        """Return the fast memory of a block, in bytes: that of the kernel that needs more."""
         return Dim.max(self.partial.variant.fast_bytes(), self.final.variant.fast_bytes())

@@ -23,14 +23,14 @@ levels = ("neon",)
 
 
 def generator(features: str) -> Aarch64Generator:
-    """The generator for "neon", which "host" is as well."""
+    """Return the generator for "neon", which is also "host"."""
     from hlo_disc.targets.cpu.aarch64_generator import Aarch64Generator
 
     return Aarch64Generator("generic", "+fp-armv8,+neon", "generic", ("neon",))
 
 
 def made_for(level: str) -> str:
-    """Nothing: all code is for the same machine."""
+    """Return "": all code is for the same machine."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Object code of a CPU in this process: what runs it, whichever CPU that is."""
+"""Object code of a CPU in this process: the library that links and runs it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class NativeLibrary:
         weakref.finalize(self, code.close).atexit = False
 
     def address(self, name: str) -> int:
-        """The address of what the object exports. Raises KeyError for a name that it does not."""
+        """Return the address of an exported name. Raises KeyError for an unknown one."""
         found = self._code.address(name)
         if not found:
             raise KeyError(f"{name}: the object exports no such function")
         return found
 
     def functions(self) -> Mapping[str, int]:
-        """All functions by name, internal ones too."""
+        """Return all functions by name, internal ones too."""
         return self._code.functions()
 
 
 def kernels(object_: bytes) -> list[str]:
-    """Nothing: no driver loads any."""
+    """Return nothing: no driver loads kernels."""
     return []
 
 

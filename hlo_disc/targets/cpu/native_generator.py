@@ -42,7 +42,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class NativeGenerator:
-    """Implements `hlo_disc.targets.target.Generator`, but for what the machine is.
+    """The part of `hlo_disc.targets.target.Generator` that all CPUs share.
 
     triple: LLVM's name of machine and system.
     cpu, llvm: LLVM's CPU name and feature string. tune: the CPU to schedule for.
@@ -82,7 +82,7 @@ class NativeGenerator:
 
     @property
     def linked(self) -> bool:
-        """Functions that loops are outlined to are compiled once."""
+        """Return true: functions that loops are outlined to are compiled once."""
         return True
 
     @contextmanager
@@ -94,11 +94,11 @@ class NativeGenerator:
             yield NativeCompilation(self, dump, made, store)
 
     def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text of kernels to an ELF object. Raises CompileError for IR that does not parse or verify."""
+        """Compile LLVM IR text of kernels to an ELF object. Raises CompileError for IR that does not parse or verify."""
         return self._compiled(text, _KERNELS, dump)
 
     def compile_host(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text of host functions to an ELF object. Raises what `compile_llvm` raises."""
+        """Compile LLVM IR text of host functions to an ELF object. Raises what `compile_llvm` raises."""
         return self._compiled(text, _HOST, dump)
 
     def _compiled(self, text: str, level: int, dump: Dump | None) -> bytes:
@@ -156,7 +156,7 @@ class NativeCompilation:
     batches: list[list[_Module]] = field(default_factory=list)
 
     def add(self, module: ir.Module, prefix: str = "", key: bytes = b"", record: bytes = b"") -> None:
-        """Kernels, whose code threads make, a batch at a time."""
+        """Add kernels. Threads compile them, a batch at a time."""
         added = _Module(module, Unit(key.hex()[:_DIGITS] or str(len(self.modules)), prefix), key, record)
         self.modules.append(added)
         if len(self.waiting) == _BATCH or any(added.unit.section == x.unit.section for x in self.waiting):
@@ -164,17 +164,17 @@ class NativeCompilation:
         self.waiting.append(added)
 
     def take(self, key: bytes, code: bytes, prefix: str = "", types: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Code from the store, which is linked as it is."""
+        """Add code from the store, which is linked unchanged."""
         unit = Unit(key.hex()[:_DIGITS], prefix)
         self.found.append(Part(code, {unit.symbols: unit.linked}))
         self.types.update({prefix + name: type_ for name, type_ in types.items()})
 
     def reuse(self, objects: Sequence[bytes]) -> None:
-        """Code that the program has already."""
+        """Mark code that the program has already."""
         self.reused.extend(map(Part, kernels_of(objects)))
 
     def finish(self, *host: ir.Module) -> bytes:
-        """A position-independent ELF object.
+        """Return a position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
@@ -193,7 +193,7 @@ class NativeCompilation:
         return joined([*self.reused, *self.found, *parts])
 
     def _begin(self) -> None:
-        """Let threads make the code of what waits."""
+        """Let threads compile the waiting modules."""
         batch = list(self.waiting)
         self.waiting.clear()
         self.batches.append(batch)

@@ -1,4 +1,4 @@
-"""Relocatable ELF objects, as LLVM writes them: several joined to one, and parts of one as objects of their own.
+"""Relocatable ELF objects, as LLVM writes them: joins several to one, and extracts parts as objects of their own.
 
 Sections lie side by side, with one table of symbols. So the linker sees no difference between a program of one module
 and a program of many.
@@ -37,7 +37,7 @@ _NO_SECTION = 0xFF00
 
 
 class Part(NamedTuple):
-    """An object to join. renamed: of symbols that it defines, what their names begin with, and what instead."""
+    """An object to join. renamed: prefixes of symbols that it defines, and their replacements."""
 
     object: bytes
     renamed: Mapping[str, str] = {}
@@ -57,16 +57,16 @@ class _Sections:
     own: int
 
     def name(self, start: int) -> bytes:
-        """The name at a place of the table."""
+        """Return the name at an offset of the table."""
         return self.names[start : self.names.index(b"\0", start)]
 
     def relocations(self, section: int) -> np.ndarray:
-        """The entries of a section of relocations."""
+        """Return the entries of a section of relocations."""
         return np.frombuffer(self.contents[section], _RELOCATION)
 
 
 def joined(parts: Sequence[Part]) -> bytes:
-    """One object with all that several have. Raises CompileError for a function that two of them define for others."""
+    """Join several objects. Raises CompileError for a function that two of them export."""
     return _written([_loaded(part) for part in parts])
 
 
@@ -100,7 +100,7 @@ def kernels_of(objects: Sequence[bytes]) -> list[bytes]:
 
 
 def _with_needed(whole: _Sections, sections: Iterable[int]) -> _Sections:
-    """An object of some sections and all that they refer to."""
+    """Return an object of some sections and all that they refer to."""
     of_section = {int(s["info"]): k for k, s in enumerate(whole.sections) if s["type"] == _RELOCATIONS}
     keep, waiting = {0}, list(sections)
     while waiting:
@@ -179,7 +179,7 @@ def _sections(object_: bytes) -> _Sections:
 
 
 def _only(whole: _Sections, keep: Sequence[int]) -> _Sections:
-    """An object of some sections, the first of which is none, with the symbols that they define or refer to.
+    """Return an object of some sections, the first of which is none, with the symbols that they define or refer to.
 
     Symbols of sections that it lacks are those of other objects.
     """
@@ -216,7 +216,7 @@ def _only(whole: _Sections, keep: Sequence[int]) -> _Sections:
 
 
 def _symbols(parts: Sequence[_Sections]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """All symbols, those first that one part alone knows; and of each part the new numbers of its own."""
+    """Return all symbols, local ones first; and for each part the new numbers of its own."""
     own = [part.symbols[: part.own] for part in parts]
     shared: list[np.ndarray] = []
     numbers: list[np.ndarray] = []
@@ -244,7 +244,7 @@ def _symbols(parts: Sequence[_Sections]) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _place(out: bytearray, content: bytes | bytearray, alignment: int) -> int:
-    """Append something, and return where it is."""
+    """Append data, and return its offset."""
     out += bytes(-len(out) % max(alignment, 1))
     out += content
     return len(out) - len(content)

@@ -60,7 +60,7 @@ def host_features() -> frozenset[str]:
 
 @functools.cache
 def generator(features: str) -> X86Generator:
-    """The generator for a level, or for "host", the best one that the machine has.
+    """Return the generator for a level, or for "host", the best one that the machine has.
 
     Raises ArgumentError if the machine lacks a feature.
     """
@@ -78,7 +78,7 @@ def generator(features: str) -> X86Generator:
 
 
 def made_for(level: str) -> str:
-    """Return for "host" the level that it is."""
+    """Return the level that "host" stands for."""
     return _host_level() if level == "host" else ""
 
 

@@ -1,7 +1,7 @@
-"""f32 to bf16 by AVX-512's instruction, which takes subnormal numbers for zero: vectors with one are rounded otherwise.
+"""Converts f32 to bf16 by AVX-512's instruction, which flushes subnormals; vectors with one are rounded otherwise.
 
-It pays where the result is stored: 4 instructions for two registers and a branch that is hardly ever taken, in place of
-13. Where it is widened again, the integer arithmetic of `floats.py` takes fewer, and so it was measured.
+It pays if the result is stored: 4 instructions for two registers and a branch that is hardly ever taken, in place of
+13. If the result is widened again, the integer arithmetic of `floats.py` measured faster.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ METADATA = '!0 = !{!"branch_weights", i32 1, i32 1048576}'
 
 
 def narrow(body: FunctionBody, x: str, type_: Type, otherwise: Callable[[], str]) -> str | None:
-    """A vector of f32 as bf16, whose bits are an i16; None for lanes that fill no registers.
+    """Convert a vector of f32 to bf16, whose bits are an i16; None for lanes that fill no registers.
 
-    otherwise: f() appends what rounds all of them exactly.
+    otherwise: f() appends code that rounds all of them exactly.
     """
     if not type_.lanes or type_.lanes % _LANES:
         return None
@@ -46,7 +46,7 @@ def narrow(body: FunctionBody, x: str, type_: Type, otherwise: Callable[[], str]
 
 
 def _joined(body: FunctionBody, parts: list[str]) -> str:
-    """Registers as one vector of i16: two by one instruction where there are two."""
+    """Join registers to one vector of i16, two by one instruction if there are two."""
     pairs = len(parts) % 2 == 0
     size = 2 * _LANES if pairs else _LANES
     register = F32.vector(_LANES).text

@@ -60,7 +60,7 @@ class X86Generator(NativeGenerator):
 
     @property
     def _has_masks(self) -> bool:
-        """Whether the machine is one of AVX-512, with registers of masks, whatever the length of its vectors."""
+        """Whether the machine has AVX-512, with mask registers, whatever the length of its vectors."""
         return "avx512vl" in self.features
 
     @property

@@ -14,7 +14,7 @@ _REGISTER = 32
 
 
 def hidden(body: FunctionBody, mask: str, type_: Type) -> str:
-    """The mask of i1 for elements of a vector type, unchanged."""
+    """Return the mask of i1 for elements of a vector type, unchanged but opaque to LLVM."""
     lanes = _REGISTER // type_.size
     if type_.lanes <= lanes or type_.lanes % lanes or type_.size < 4:  # narrow elements are taken one by one
         return mask

@@ -1,4 +1,4 @@
-"""x * 2^n by AVX-512's instruction."""
+"""Computes x * 2^n by AVX-512's instruction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROUNDING = ", i32 4"
 
 
 def scale(x: X, n: X) -> X | None:
-    """x * 2^n, a register at a time; None for lanes that fill no register."""
+    """Compute x * 2^n, a register at a time; None for lanes that fill no register."""
     code, lanes = x.code, x.code.lanes
     if not lanes or lanes % 8:
         return None

@@ -34,7 +34,7 @@ _DPP = {
 
 
 def _attributes(threads: int, registers: int) -> str:
-    """LLVM gives a thread all the registers that it needs, without being asked."""
+    """Return a kernel's attributes. None is for registers: LLVM gives a thread all that it needs."""
     words = [f'"amdgpu-flat-work-group-size"="{threads},{threads}" "uniform-work-group-size"="true"']
     return " ".join([*words, *(f'"amdgpu-no-{name}"' for name in _UNUSED)])
 
@@ -46,7 +46,7 @@ def _barrier(body: FunctionBody) -> None:
 
 
 def _shuffled(body: FunctionBody, x: str, mode: str, distance: int, width: int) -> str:
-    """Between the threads of a wave; those of other teams may be elsewhere, and none reads what they have."""
+    """Shuffle between the threads of a wave; those of other teams may be elsewhere, and none reads their values."""
     if mode == "xor" and distance in _DPP:
         moved = "poison"
         for control, quarters in _DPP[distance]:
@@ -77,7 +77,7 @@ _PRODUCTS = {
 
 
 def _mma(body: FunctionBody, name: str, sums: MlirValue, x: MlirValue, y: MlirValue) -> str:
-    """v_mfma. Of 32 bits a thread's sums are of one column; of a transposed product they are neighbours in a row."""
+    """Use v_mfma. Of 32 bits a thread's sums are of one column; of a transposed product, neighbours in a row."""
     type_, turned = _PRODUCTS[name]
     operands = [(type_, body.op(f"bitcast {body.type(value.type).text} {body[value]} to {type_}")) for value in (x, y)]
     sum_type = body.type(sums.type).text

@@ -33,7 +33,7 @@ def found() -> tuple[str, ...]:
 
 @functools.cache
 def version() -> str:
-    """Return what the assembler to use says of itself; "" where there is none."""
+    """Return the version text of the assembler to use; "" if there is none."""
     return subprocess.run([found()[0], "--version"], capture_output=True, text=True).stdout if found() else ""
 
 

@@ -41,7 +41,8 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 
 @dataclass
 class _Section:
-    """As its header says it; link: the section that this one is about or refers to. index: in the code object."""
+    """A section, as its header describes it; link: the section that this one is about or refers to. index: in the code
+    object."""
 
     name: str
     type: int
@@ -119,7 +120,8 @@ class _Tables:
 
 
 def code_object(relocatable: bytes) -> bytes:
-    """The code object of a relocatable object of kernels. Raises CompileError for what kernels do not have."""
+    """Make the code object of a relocatable object of kernels. Raises CompileError for contents that kernels do not
+    have."""
     source = _read(relocatable)
     loaded = [s for s in source.sections if s.flags & _LOADED and s.data]
     if variables := [s.name for s in loaded if s.flags & _WRITTEN]:
@@ -157,7 +159,7 @@ def _tables(exported: list[_Symbol]) -> _Tables:
 
 
 def _place_segments(parts: Sequence[tuple[int, list[_Section]]], headers: int) -> list[tuple[int, ...]]:
-    """Each part on pages of its own in memory, the first one behind the headers; in the file they follow each other."""
+    """Place each part on memory pages of its own, the first after the headers; in the file they follow each other."""
     segments: list[tuple[int, ...]] = []
     end = headers
     for k, (access, sections) in enumerate(parts):
@@ -192,7 +194,7 @@ def _read(relocatable: bytes) -> _Relocatable:
 
 
 def _add_strings(table: _Section, texts: Sequence[str]) -> list[int]:
-    """Where each of them begins in a table of strings."""
+    """Append strings to a table. Returns the offset of each."""
     places = []
     table.data += b"\0"
     for text in texts:
@@ -202,7 +204,7 @@ def _add_strings(table: _Section, texts: Sequence[str]) -> list[int]:
 
 
 def _one_bucket(count: int) -> bytearray:
-    """A hash table in which all symbols are one chain, whatever their hashes are."""
+    """Make a hash table in which all symbols are one chain, whatever their hashes are."""
     following = [0, *(k + 1 if k + 1 < count else 0 for k in range(1, count))]
     return bytearray(struct.pack(f"<{3 + count}I", 1, count, int(count > 1), *following))
 
@@ -212,7 +214,7 @@ def _aligned(x: int, alignment: int) -> int:
 
 
 def _place(sections: Sequence[_Section], start: int, ahead: int) -> int:
-    """Place sections one after another, in memory so many bytes ahead of the file; returns where the last one ends."""
+    """Place sections one after another, in memory so many bytes ahead of the file; returns the end of the last one."""
     for section in sections:
         section.offset = _aligned(start, section.alignment)
         section.address = section.offset + ahead
@@ -232,7 +234,7 @@ def _relocate(source: _Relocatable) -> None:
 def _written(
     source: _Relocatable, placed: list[_Section], segments: Sequence[tuple[int, ...]], table: _Section
 ) -> bytes:
-    """The file. `table`: the symbols, which come once more for the loader."""
+    """Return the file. `table`: the symbols, which come once more for the loader."""
     assert table.link is not None
     strings = _Section(".strtab", _STRINGS, 0, table.link.data, index=len(placed) + 1)
     symbols = _Section(".symtab", _SYMBOLS, 0, table.data, 8, table.entry, strings, 1, index=len(placed) + 2)
@@ -273,7 +275,7 @@ def bundle(objects: Mapping[str, bytes]) -> bytes:
 
 
 def unbundled(image: bytes) -> dict[str, bytes]:
-    """The code objects of the first bundle that there is in an image, by processor."""
+    """Return the code objects of an image's first bundle, by processor."""
     start = image.index(_BUNDLE)
     at = start + len(_BUNDLE)
     (count,) = struct.unpack_from("<Q", image, at)

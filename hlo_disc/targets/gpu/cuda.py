@@ -22,7 +22,7 @@ _ENTRY = re.compile(rb"^\.visible \.entry (\w+)\(.*?^\}\n", re.S | re.M)
 
 
 def _modules(codes: Mapping[str, bytes]) -> list[Module]:
-    """A module for each kernel, since the driver takes longest to assemble them, and most calls need few."""
+    """Make a module for each kernel, since the driver takes longest to assemble them, and most calls need few."""
     (ptx,) = codes.values()
     rest = _ENTRY.sub(b"", ptx)
     return [Module((entry[1].decode(),), (b"".join([rest, entry[0], b"\0"]),)) for entry in _ENTRY.finditer(ptx)]
@@ -42,7 +42,7 @@ def _notes(object_: bytes) -> dict[str, list[Note]]:
 
 
 def _is_assembled(object_: bytes) -> bool:
-    """Whether there is an ELF object for CUDA's machine, number 190."""
+    """Whether it contains an ELF object for CUDA's machine, number 190."""
     return re.search(rb"\x7fELF.{14}\xbe\0", object_, re.S) is not None
 
 

@@ -1,4 +1,4 @@
-"""The notes of kernels in their code: threads of a block, shared memory, registers, and how many blocks fit then.
+"""Notes about kernels, read from their code: threads of a block, shared memory, registers, and blocks that fit.
 
 It is read from what the driver loads, so that it holds of a saved program too. NVIDIA's registers are the driver's to
 choose: PTX has at most a bound.
@@ -44,7 +44,7 @@ class Roof:
     matrices: float
 
     def __str__(self) -> str:
-        """See S. Williams and others, "Roofline" (2009)."""
+        """Format as in S. Williams and others, "Roofline" (2009)."""
         f32, matrices = (rate * 1000 / self.memory for rate in (self.f32, self.matrices))
         return f"{self.gpu} waits for its memory below {f32:.0f} operations a byte, in matrices of bf16 {matrices:.0f}"
 
@@ -55,7 +55,7 @@ _UNITS, _WAVES, _REGISTERS, _AT_ONCE, _SHARED, _WAVE = 4, 8, 512, 8, 64 << 10, 6
 
 
 def occupancy(note: Note) -> float:
-    """Waves that a compute unit of AMD's can hold of the kernel, over the most that it holds of any.
+    """Return the waves of the kernel that a compute unit of AMD's can hold, over the most that it can hold of any.
 
     A launch that asks for more shared memory may hold fewer.
     """
@@ -68,7 +68,7 @@ def occupancy(note: Note) -> float:
 
 
 def of_ptx(code: bytes) -> list[Note]:
-    """The kernels of PTX."""
+    """Return the kernels of PTX."""
     text = code.partition(b"\0")[0].decode()
     shared = {name: int(size) for name, size in re.findall(r"^\.shared .*?(\w+)\[(\d+)\];", text, re.M)}
     notes = []
@@ -80,7 +80,7 @@ def of_ptx(code: bytes) -> list[Note]:
 
 
 def of_code_object(code: bytes) -> list[Note]:
-    """The kernels of an AMD code object, as its metadata has them (a note of type 32, which is MessagePack)."""
+    """Return the kernels of an AMD code object, from its metadata (a note of type 32, which is MessagePack)."""
     at = code.index(_NOTE) + len(_NOTE)
     (size,) = struct.unpack_from("<I", code, at - len(_NOTE) - 4)
     metadata, _ = _unpacked(code[at : at + size], 0)
@@ -97,7 +97,7 @@ _SIZES = {0xD9: (">B", str), 0xDA: (">H", str), 0xDC: (">H", list), 0xDE: (">H",
 
 
 def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
-    """The value that begins there, and where it ends."""
+    """Return the value that begins there, and where it ends."""
     byte, at = data[at], at + 1
     if byte < 0x80:
         return byte, at
@@ -125,7 +125,7 @@ def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def lines(notes: Mapping[str, Sequence[Note]], roofs: Mapping[str, Roof]) -> Iterator[str]:
-    """A line a kernel, by level of features."""
+    """Return a line for each kernel, by level of features."""
     for level, own in notes.items():
         yield f"kernels for {level} ({roofs[level]}):"
         yield from (f"  {note}" for note in own)

@@ -27,7 +27,7 @@ def _barrier(body: FunctionBody) -> None:
 
 
 def _shuffled(body: FunctionBody, x: str, mode: str, distance: int, width: int) -> str:
-    """shfl.sync of the team: teams of one warp may be at different places."""
+    """Use shfl.sync of the team: teams of one warp may be at different instructions."""
     members = "-1"
     if width < WARP:
         first = body.op(f"and i32 {body.call('i32', _LANE, [])}, {WARP - width}")
@@ -44,14 +44,14 @@ def _fields(body: FunctionBody, struct: str, element: str, count: int) -> list[s
 
 
 def _parts(body: FunctionBody, address: str, turned: bool) -> list[str]:
-    """ldmatrix."""
+    """Use ldmatrix."""
     name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4" + ".trans" * turned + ".b16.p3"
     struct = body.call("{ i32, i32, i32, i32 }", name, [("ptr addrspace(3)", address)])
     return _fields(body, struct, "i32", 4)
 
 
 def _mma(body: FunctionBody, name: str, sums: MlirValue, x: MlirValue, y: MlirValue) -> str | Pending:
-    """mma.sync, which takes operands in words."""
+    """Use mma.sync, which takes operands in words."""
     type_ = body.type(sums.type)
     element = type_.element
     assert element is not None
@@ -71,12 +71,12 @@ def _words(body: FunctionBody, operand: MlirValue, name: str) -> list[tuple[str,
 
 
 def _tf32(body: FunctionBody, x: str) -> str:
-    """cvt.rna: ties away from zero; what is beyond the largest number becomes infinite."""
+    """Use cvt.rna: ties away from zero; a number beyond the largest becomes infinite."""
     return body.op(f"bitcast i32 {body.call('i32', 'llvm.nvvm.f2tf32.rna', [('float', x)])} to float")
 
 
 def _to_bf16(body: FunctionBody, x: str, type_: Type, otherwise: Callable[[], str]) -> str | None:
-    """cvt.rn.bf16x2.f32: two at a time; all NaN become one."""
+    """Use cvt.rn.bf16x2.f32: two at a time; all NaN become one."""
     if type_.lanes % 2:
         return None
     words = "poison"

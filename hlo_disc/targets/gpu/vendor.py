@@ -1,4 +1,4 @@
-"""Targets whose kernels a GPU's driver launches: the code that all vendors share.
+"""The targets whose kernels a GPU's driver launches: the code that all vendors share.
 
 The object code of the host functions contains the kernels that the driver loads. LLVM ends the process if it has no
 code for a function of a GPU. So kernels may call only functions that are known to exist there.
@@ -110,7 +110,7 @@ class GpuGenerator:
 
     @contextmanager
     def begin(self, dump: Dump | None = None, threads: int = 0, store: Store | None = None) -> Iterator[GpuCompilation]:
-        """Threads make the code of kernels while others are built, which takes as long."""
+        """Begin a compilation. Threads compile kernels while others are built, which takes as long."""
         with workers(threads) as made, workers(threads) as assembled:
             yield GpuCompilation(self, dump, made, assembled)
 
@@ -130,7 +130,7 @@ class GpuCompilation:
     listing: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, module: ir.Module) -> None:
-        """Kernels, whose code is made by threads."""
+        """Add kernels, which threads compile."""
         g = self.generator
         canonicalize([module])
         text = translate([module], g.vendor.machine)
@@ -146,7 +146,7 @@ class GpuCompilation:
         return machine_code(self.generator.vendor, text, level, listed.__setitem__ if self.dump else None), listed
 
     def finish(self, *host: ir.Module) -> bytes:
-        """The object of the host functions, which has what the driver loads."""
+        """Return the object of the host functions, with the data that the driver loads."""
         g = self.generator
         canonicalize(host)
         flow = translate(host, replace(g.host.machine, launches=True))
@@ -174,7 +174,7 @@ class GpuCompilation:
 
 
 def loadable(modules: Sequence[Module]) -> Iterator[str]:
-    """LLVM IR of modules and of the directory of them."""
+    """Return LLVM IR of modules and of their directory."""
     for k, module in enumerate(modules):
         for i, form in enumerate(module.forms):
             # At a page, as drivers find what their own compilers make.
@@ -185,9 +185,8 @@ def loadable(modules: Sequence[Module]) -> Iterator[str]:
 
 
 def directory(modules: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Iterator[str]:
-    """LLVM IR of what the runtime finds a program's kernels by, see `ral_module` in `ral.h`: their names, and the names
-    of what is loaded for them.
-    """
+    """Return LLVM IR of the table by which the runtime finds a program's kernels, see `ral_module` in `ral.h`: their
+    names, and the names of the modules that are loaded for them."""
     rows = []
     for k, (kernels, forms) in enumerate(modules):
         names, listed = f"{MODULES}.{k}.kernels", f"{MODULES}.{k}.forms"
@@ -215,7 +214,7 @@ def check_functions(text: str, vendor: Vendor) -> None:
 
 
 def machine_code(vendor: Vendor, text: str, level: str, dump: Dump | None = None) -> bytes:
-    """Checked LLVM IR of kernels as code for one level. Raises CompileError."""
+    """Compile checked LLVM IR of kernels for one level. Raises CompileError."""
     _initialize()
     with llvm_ir.machine(vendor.machine.triple, level) as machine, llvm.create_context() as context:
         with llvm_ir.parse(text, context) as parsed:
@@ -251,7 +250,7 @@ class Gpu:
         return self._vendor.levels
 
     def generator(self, level: str) -> GpuGenerator:
-        """For one of the vendor's levels, or "host", which is for all GPUs that there are levels for.
+        """Return the generator for one of the vendor's levels, or for "host", which means all of these levels.
 
         Host code does no more than launch: it is for all CPUs, since the GPU is often another machine's. For a level
         that was named there is machine code beside what the driver would assemble, where the vendor's assembler is.
@@ -260,7 +259,7 @@ class Gpu:
         return GpuGenerator(self._vendor, self._levels(level), host, bool(self._assembler(level)))
 
     def made_for(self, level: str) -> str:
-        """The vendor's levels, its assembler, and the least CPU."""
+        """Return the vendor's levels, its assembler, and the least CPU."""
         return f"{self._levels(level)} {self._assembler(level)} {self._host.made_for(self._host.levels[0])}"
 
     def _assembler(self, level: str) -> str:
@@ -270,7 +269,7 @@ class Gpu:
         return self._vendor.default if level == "host" else (level,)
 
     def check(self, features: Sequence[str]) -> None:
-        """Raise FormatError when this machine's CPU lacks a feature; what the GPU lacks its driver says."""
+        """Raise FormatError if this machine's CPU lacks a feature; the driver itself reports what the GPU lacks."""
         self._host.check([x for x in features if x not in self._vendor.levels])
 
     def kernels(self, object_: bytes) -> list[str]:

@@ -1,4 +1,4 @@
-"""x / y in f32 by a machine's approximate 1/y.
+"""Computes x / y in f32 by a machine's approximate 1/y.
 
 After P. Markstein, "IA-64 and Elementary Functions" (2000): a step of Newton's for 1/y, and one that corrects the
 quotient by its exact remainder. Nothing but the last one depends on x: loops that divide by one number take 1/y once.
@@ -16,7 +16,7 @@ _FAR = 2.0**64
 
 
 def divide(x: X, y: X) -> X:
-    """Within 0.5001 ulp: not rounded right where the quotient is next to the middle of two numbers.
+    """Divide within 0.5001 ulp: not rounded right if the quotient is next to the middle of two numbers.
 
     Where |x| < 2^-100, whose remainders are no f32, or the result is no normal number and |y| > 2^126, within 1.5 ulp.
     """
@@ -27,7 +27,7 @@ def divide(x: X, y: X) -> X:
 
 
 def _quotient(x: X, y: X) -> tuple[X, X]:
-    """x / y, and as far as it is known without x's remainder."""
+    """Return x / y, and its approximation without x's remainder."""
     code = x.code
     guess = code.each(code.machine.reciprocal, y)
     r = (-y).fma(guess, 1.0).fma(guess, guess)
@@ -49,5 +49,5 @@ def _scale(x: X) -> X:
 
 
 def _inverse(power: X) -> X:
-    """1/x of a power of two."""
+    """Return 1/x of a power of two."""
     return (0x7F000000 - power.bits("i32")).bits("f32")

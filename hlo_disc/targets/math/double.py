@@ -1,6 +1,6 @@
-"""exp, expm1, tanh, log and log1p in f64, over the whole range, without branches.
+"""The functions exp, expm1, tanh, log and log1p in f64, over the whole range, without branches.
 
-The polynomials are Taylor series, cut where what follows is below a quarter of an ulp.
+The polynomials are Taylor series, cut where the rest is below a quarter of an ulp.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _MANTISSA = (1 << 52) - 1
 
 
 def _reduce(x: X) -> tuple[X, X]:
-    """n and r with x = n log(2) + r, n integral, |r| <= log(2)/2."""
+    """Return n and r with x = n log(2) + r, n integral, |r| <= log(2)/2."""
     n = (x * _LOG2E).round()
     return n, n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))
 
 
 def power_of_two(n: X) -> X:
-    """2^n for an integral n within the exponents of normal numbers."""
+    """Return 2^n for an integral n within the exponents of normal numbers."""
     return (((n + _TO_INTEGER).bits("i64") << 52) + (1023 << 52)).bits("f64")
 
 
 def scale(x: X, n: X) -> X:
-    """x * 2^n: the first factor keeps the product normal, so that only the second one rounds."""
+    """Return x * 2^n: the first factor keeps the product normal, so that only the second one rounds."""
     half = (n * 0.5).round()
     return x * power_of_two(half) * power_of_two(n - half)
 
@@ -56,7 +56,7 @@ def exp(x: X) -> X:
 
 
 def exp_of_pair(high: X, low: X) -> tuple[X, X, X]:
-    """n, x and what x leaves out, where exp(high + low) is (x + what it leaves out) 2^n, for |high| up to 800."""
+    """Return n, x and a correction, where exp(high + low) is (x + correction) 2^n, for |high| up to 800."""
     n = (high * _LOG2E).round()
     # the first part's product with n cancels without an error
     r, rest = two_sum(n.fma(-LN2_HIGH, high), n.fma(-LN2_LOW, low))
@@ -73,19 +73,19 @@ def expm1(x: X) -> X:
 
 
 def tanh(x: X) -> X:
-    """1 - 2/(exp(2x) + 1), without its cancellation; 1 from 20 on."""
+    """Compute 1 - 2/(exp(2x) + 1), without its cancellation; 1 from 20 on."""
     twice = expm1(x.abs().at_most(20.0) * 2.0)
     return (twice / (twice + 2.0)).with_sign_of(x)
 
 
 def _split(x: X) -> tuple[X, X]:
-    """e and m of a normal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
+    """Return e and m of a normal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
     offset = x.bits("i64") - _SQRT_HALF_BITS
     return (offset >> 52).to("i32").to("f64"), ((offset & _MANTISSA) + _SQRT_HALF_BITS).bits("f64")
 
 
 def _log(e: X, f: X) -> X:
-    """e log(2) + log(1 + f), where f is exact and log(1 + f) = f - (h - s (h + rest)) with h = f^2/2."""
+    """Compute e log(2) + log(1 + f), where f is exact and log(1 + f) = f - (h - s (h + rest)) with h = f^2/2."""
     s = f / (f + 2.0)
     square, h = s * s, f * f * 0.5
     rest = square * square.horner(_ATANH)
@@ -93,7 +93,7 @@ def _log(e: X, f: X) -> X:
 
 
 def _at_the_edges(x: X, value: X) -> X:
-    """log's values at 0, below it, at infinity and NaN."""
+    """Fix log's values at 0, below it, at infinity and NaN."""
     below = x.equals(0.0).select(x.code.constant(-math.inf, "f64"), math.nan)
     return (x < math.inf).select((x > 0.0).select(value, below), (x > 0.0).select(x, math.nan))
 

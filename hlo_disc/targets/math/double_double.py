@@ -1,4 +1,4 @@
-"""Sums of two f64 (high, low), for about 106 bits: by additions and products whose rounding errors are known.
+"""The sums of two f64 (high, low), for about 106 bits, by additions and products whose rounding errors are known.
 
 T. J. Dekker, "A floating-point technique for extending the available precision", Numerische Mathematik 18 (1971).
 """
@@ -11,20 +11,20 @@ Pair = tuple[X, X]
 
 
 def ordered_sum(x: X, y: X) -> Pair:
-    """x + y where |x| >= |y|, or x is 0."""
+    """Add x + y where |x| >= |y|, or x is 0."""
     total = x + y
     return total, y - (total - x)
 
 
 def two_sum(x: X, y: X) -> Pair:
-    """x + y (D. E. Knuth)."""
+    """Add x + y (D. E. Knuth)."""
     total = x + y
     virtual = total - x
     return total, (x - (total - virtual)) + (y - virtual)
 
 
 def two_product(x: X, y: X | float) -> Pair:
-    """x * y."""
+    """Multiply x * y."""
     product = x * y
     return product, x.fma(y, -product)
 

@@ -42,7 +42,7 @@ def _erf_small(x: X) -> X:
 
 
 def _erfc_large(a: X) -> X:
-    """erfc from _ERFC_START on."""
+    """Compute erfc from _ERFC_START on."""
     code = a.code
     a = a.at_most(_ERFC_END)
     square, error = pairs.two_product(a, a)

@@ -19,14 +19,14 @@ _MOST = 800.0
 
 
 def _plus(constant: Pair | tuple[float, float], x: Pair) -> Pair:
-    """A constant and something smaller."""
+    """Add a constant and a smaller number."""
     high, low = constant
     total, rest = pairs.ordered_sum(x[0].code.lift(high, "f64"), x[0])
     return total, rest + (x[1] + low)
 
 
 def _log(x: X) -> Pair:
-    """log of a finite x > 0."""
+    """Compute log of a finite x > 0."""
     zero = x.code.constant(0.0, "f64")
     e, m = split_any(x)
     f = m - 1.0
@@ -42,7 +42,7 @@ def _log(x: X) -> Pair:
 
 
 def pow(x: X, y: X) -> X:
-    """C's pow, its special values included."""
+    """Compute C's pow, its special values included."""
     size = x.abs()
     finite = (size > 0.0) & (size < math.inf)
     high, low = _log(finite.select(size, 1.0))
@@ -58,7 +58,7 @@ def pow(x: X, y: X) -> X:
 
 
 def cbrt(x: X) -> X:
-    """2^(log2(x)/3) good to 1e-12, then a Newton step whose error is known in full."""
+    """Compute 2^(log2(x)/3), good to 1e-12, then a Newton step whose error is known in full."""
     size = x.abs()
     e, m = split_any(size)
     third = (e * (1 / 3)).round()

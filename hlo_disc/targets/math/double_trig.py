@@ -47,7 +47,8 @@ _ATAN_QUARTERS = (
 
 
 def _quadrant(x: X) -> tuple[X, X, X]:
-    """n in the low bits of an integer, r and its rounding error with x = n pi/2 + r, |r| <= pi/4; r is NaN for inf."""
+    """Return n in the low bits of an integer, r and its rounding error with x = n pi/2 + r, |r| <= pi/4; r is NaN for
+    inf."""
     n = (x * _TWO_OVER_PI).round()
     high, middle, low = _HALF_PI
     product, error = two_product(n, middle)
@@ -94,7 +95,7 @@ def _exact_quadrant(x: X) -> list[X]:
 
 
 def _two_over_pi_from(bit: X) -> list[X]:
-    """Six words of 2/pi from a bit on, counted from the first of `_WORDS`."""
+    """Return six words of 2/pi from a bit on, counted from the first of `_WORDS`."""
     code, word = bit.code, bit >> 5
     chosen: list[X | int] = list(_WORDS)
     for step in (16, 8, 4, 2, 1):
@@ -107,7 +108,7 @@ def _two_over_pi_from(bit: X) -> list[X]:
 
 
 def _sin_cos(r: X, rest: X) -> tuple[Pair, Pair]:
-    """Both of r + rest."""
+    """Compute both of r + rest."""
     square = r * r
     half = square * 0.5
     most, error = ordered_sum(r.code.constant(1.0, "f64"), -half)
@@ -117,7 +118,7 @@ def _sin_cos(r: X, rest: X) -> tuple[Pair, Pair]:
 
 
 def _of_quadrant(n: X, r: X, rest: X) -> X:
-    """sin(r + n pi/2)."""
+    """Return sin(r + n pi/2)."""
     (sine, _), (cosine, _) = _sin_cos(r, rest)
     value = (n & 1).equals(0).select(sine, cosine)
     return (value.bits("i64") ^ ((n & 2) << 62)).bits("f64")
@@ -144,7 +145,7 @@ def tan(x: X) -> X:
 
 
 def atan2(y: X, x: X) -> X:
-    """atan(min/max) of the sizes, from the nearest quarter, then moved to the octant."""
+    """Compute atan(min/max) of the magnitudes, from the nearest quarter, then move it to the octant."""
     height, width = y.abs(), x.abs()
     steep = height > width
     low, high = steep.select(width, height), steep.select(height, width)

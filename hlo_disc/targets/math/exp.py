@@ -39,7 +39,7 @@ _ERFC_Q = (1, 2.36680984, 2.40227461, 1.32540739, 0.40632382, 0.0581333786)
 
 
 def _reduce(x: X) -> tuple[X, X]:
-    """n and r with x = n log(2) + r, n integral, |r| <= log(2)/2."""
+    """Return n and r with x = n log(2) + r, n integral, |r| <= log(2)/2."""
     n = (x * _LOG2E).round()
     return n, n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
 
@@ -49,7 +49,7 @@ def _exp_small(r: X) -> X:
 
 
 def _exp_by_machine(x: X, exp2: str) -> X:
-    """2^n 2^f with n + f = x log2(e), n integral as far as 2^n is a normal number; what is beyond is left to 2^f."""
+    """Compute exp as 2^n 2^f with n + f = x log2(e): n is integral, and 2^n normal; f takes the rest."""
     biased = x.fma(_LOG2E, _BIASED).at_least(_BIASED - 126).at_most(_BIASED + 127)
     f = x.fma(_LOG2E_LOW, x.fma(_LOG2E, -(biased - _BIASED)))
     return x.code.each(exp2, f) * (biased.bits("i32") << 23).bits("f32")
@@ -73,7 +73,7 @@ def expm1(x: X) -> X:
 
 
 def _odd_rational(x: X, end: float, p: tuple[float, ...], q: tuple[float, ...]) -> X:
-    """x P(x^2) / Q(x^2) up to `end`, where the function has become 1; rounding must not take it beyond."""
+    """Compute x P(x^2) / Q(x^2) up to `end`, where the function has become 1; rounding must not take it beyond."""
     bounded = x.at_least(-end).at_most(end)
     u = bounded * bounded
     return (bounded * u.horner(p)).over(u.horner(q)).at_least(-1.0).at_most(1.0)
@@ -88,7 +88,8 @@ def erf(x: X) -> X:
 
 
 def erfc(x: X) -> X:
-    """exp(-a^2) P(a)/Q(a) with a = |x|, reflected for negative x. The rounding error of a^2 goes into the exponent."""
+    """Compute exp(-a^2) P(a)/Q(a) with a = |x|, reflected for negative x. The rounding error of a^2 goes into the
+    exponent."""
     a = x.abs().at_most(_ERFC_END)
     square = a * a
     n, r = _reduce(-square)

@@ -29,7 +29,7 @@ EXP2_F64 = (
 
 
 def _split(x: X) -> tuple[X, X]:
-    """e and m of a normal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
+    """Return e and m of a normal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
     offset = x.bits("i32") - _SQRT_HALF_BITS
     return (offset >> 23).to("f32"), ((offset & 0x7FFFFF) + _SQRT_HALF_BITS).bits("f32")
 
@@ -42,13 +42,13 @@ def _split_any(x: X) -> tuple[X, X]:
 
 
 def _log_rest(f: X) -> X:
-    """log(1 + f) - f."""
+    """Compute log(1 + f) - f."""
     square = f * f
     return square * f.fma(f.horner(_LOG), -0.5)
 
 
 def _at_the_edges(x: X, value: X) -> X:
-    """log's values at 0, below it, at infinity and NaN."""
+    """Fix log's values at 0, below it, at infinity and NaN."""
     below = x.equals(0.0).select(x.code.constant(-math.inf, "f32"), math.nan)
     return (x < math.inf).select((x > 0.0).select(value, below), (x > 0.0).select(x, math.nan))
 
@@ -72,13 +72,13 @@ def log1p(x: X) -> X:
 
 
 def log2_of_mantissa(m: X) -> X:
-    """log2 of an f64 between sqrt(1/2) and sqrt(2)."""
+    """Compute log2 of an f64 between sqrt(1/2) and sqrt(2)."""
     s = (m - 1.0) / (m + 1.0)
     return s * (s * s).horner(_LOG2_F64)
 
 
 def _log2_f64(x: X) -> X:
-    """log2 of an f32 >= 0 or NaN, in f64; -inf for 0, inf for inf."""
+    """Compute log2 of an f32 >= 0 or NaN, in f64; -inf for 0, inf for inf."""
     e, m = _split_any(x)
     value = log2_of_mantissa(m.to("f64")) + e.to("f64")
     value = x.equals(0.0).select(-math.inf, value)
@@ -86,7 +86,7 @@ def _log2_f64(x: X) -> X:
 
 
 def _exp2_f32(t: X) -> X:
-    """2^t of an f64 rounded to f32, once: overflow and gradual underflow are those of the conversion."""
+    """Compute 2^t of an f64, rounded once to f32: overflow and gradual underflow are those of the conversion."""
     t = t.at_least(-160.0).at_most(130.0)
     n = t.round()
     return ((t - n).horner(EXP2_F64) * n.power_of_two()).to("f32")
@@ -97,7 +97,7 @@ def cbrt(x: X) -> X:
 
 
 def pow(x: X, y: X) -> X:
-    """C's pow, its special values included."""
+    """Compute C's pow, its special values included."""
     exponent = _log2_f64(x.abs()) * y.to("f64")
     # 0 * inf: |x| is 1 and y infinite, or y is 0; both make 1
     exponent = exponent.is_nan().select(x.code.constant(0.0, "f64"), exponent)
@@ -105,7 +105,7 @@ def pow(x: X, y: X) -> X:
 
 
 def of_size(x: X, y: X, size: X) -> X:
-    """pow, where |x|^y is known for all y but 0 and all |x| but 1."""
+    """Compute pow with |x|^y known for all y but 0 and all |x| but 1."""
     whole = y.floor().equals(y)
     half = y * 0.5
     odd = whole & ~half.floor().equals(half)

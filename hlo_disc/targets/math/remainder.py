@@ -1,4 +1,4 @@
-"""C's fmod, exactly: the remainder of integers, ten bits of the quotient at a time."""
+"""C's fmod, exactly: integer remainders, ten bits of the quotient at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BITS = 10
 
 
 def _parts(x: X) -> tuple[X, X]:
-    """Mantissa and exponent of |x|, which is mantissa 2^(exponent - 1075), denormal numbers included."""
+    """Return mantissa and exponent of |x|, which is mantissa 2^(exponent - 1075), denormal numbers included."""
     bits = x.bits("i64")
     exponent = (bits >> 52) & 0x7FF
     normal = exponent > 0
@@ -22,7 +22,7 @@ def _parts(x: X) -> tuple[X, X]:
 
 
 def fmod(x: X, y: X) -> X:
-    """For f32 in f64, where no bit gets lost."""
+    """Compute fmod; for f32 in f64, where no bit gets lost."""
     if x.kind == "f32":
         return fmod(x.to("f64"), y.to("f64")).to("f32")
     number, scale = _parts(x)

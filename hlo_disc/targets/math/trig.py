@@ -31,7 +31,8 @@ _ATAN = (
 
 
 def _quadrant(x: X) -> tuple[X, X]:
-    """n in the low bits of an integer, and r, with x = n pi/2 + r and |r| <= pi/4; r is NaN for infinities and NaN."""
+    """Return n in the low bits of an integer, and r, with x = n pi/2 + r and |r| <= pi/4; r is NaN for infinities and
+    NaN."""
     n = (x * _TWO_OVER_PI).round()
     r = x
     for part in _HALF_PI:
@@ -41,7 +42,7 @@ def _quadrant(x: X) -> tuple[X, X]:
 
 
 def _exact_quadrant(x: X) -> list[X]:
-    """n modulo 4 and r for any x, from x * 2/pi modulo 4, in f64."""
+    """Return n modulo 4 and r for any x, from x * 2/pi modulo 4, in f64."""
     wide = x.to("f64")
     high = low = x.code.constant(0.0, "f64")
     for k, piece in enumerate(_PIECES):
@@ -62,7 +63,7 @@ def _sin_cos(r: X) -> tuple[X, X]:
 
 
 def _of_quadrant(n: X, r: X) -> X:
-    """sin(r + n pi/2)."""
+    """Return sin(r + n pi/2)."""
     sine, cosine = _sin_cos(r)
     value = (n & 1).equals(0).select(sine, cosine)
     return (value.bits("i32") ^ ((n & 2) << 30)).bits("f32")
@@ -88,7 +89,7 @@ def tan(x: X) -> X:
 
 
 def atan2(y: X, x: X) -> X:
-    """atan(min/max) of the sizes, then moved to the octant."""
+    """Compute atan(min/max) of the magnitudes, then move it to the octant."""
     height, width = y.abs(), x.abs()
     steep = height > width
     low, high = steep.select(width, height), steep.select(height, width)

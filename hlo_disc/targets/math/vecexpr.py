@@ -60,7 +60,7 @@ class Code:
         return self.call(operands[0].kind, f"llvm.{name}.{type_.suffix}", [(type_.text, x.text) for x in operands])
 
     def each(self, name: str, x: X) -> X:
-        """A function of one number, such as the machine's own, for each lane."""
+        """Apply a function of one number, such as the machine's own, to each lane."""
         element, vector = _KINDS[x.kind].text, x.type.text
         self.declarations[name] = f"declare {element} @{name}({element})"
         if not self.lanes:
@@ -73,7 +73,7 @@ class Code:
         return X(self, x.kind, whole)
 
     def rare(self, condition: X, usual: Sequence[X], otherwise: Callable[[], Sequence[X]]) -> list[X]:
-        """`usual` where `condition` is false. Code of `otherwise` runs only when some lane needs it."""
+        """Return `usual` where `condition` is false. Code of `otherwise` runs only if some lane needs it."""
         some = self._any(condition)
         self._count += 1
         slow, join, before = f"slow{self._count}", f"join{self._count}", self._block
@@ -203,38 +203,38 @@ class X:
         return self.code.op("i1", f"fcmp uno {self.type.text} {self.text}, {self.text}")
 
     def select(self, true: X | float, false: X | float) -> X:
-        """self ? true : false, one of them an X."""
+        """Select self ? true : false, one of them an X."""
         kind = true.kind if isinstance(true, X) else false.kind  # type: ignore[union-attr]
         a, b = self.code.lift(true, kind), self.code.lift(false, kind)
         chosen = f"{a.type.text} {a.text}, {b.type.text} {b.text}"
         return self.code.op(kind, f"select {self.type.text} {self.text}, {chosen}")
 
     def at_most(self, bound: float) -> X:
-        """min(self, bound), one instruction; NaN stays NaN."""
+        """Return min(self, bound), one instruction; NaN stays NaN."""
         limit = self.code.lift(bound, self.kind)
         if self.code.machine.minimum:
             return self.code.intrinsic("minimum", self, limit)
         return (limit < self).select(limit, self)
 
     def at_least(self, bound: float) -> X:
-        """max(self, bound), one instruction; NaN stays NaN."""
+        """Return max(self, bound), one instruction; NaN stays NaN."""
         limit = self.code.lift(bound, self.kind)
         if self.code.machine.minimum:
             return self.code.intrinsic("maximum", self, limit)
         return (limit > self).select(limit, self)
 
     def fma(self, factor: X | float, addend: X | float) -> X:
-        """self * factor + addend, rounded once."""
+        """Return self * factor + addend, rounded once."""
         code = self.code
         return code.intrinsic("fma", self, code.lift(factor, self.kind), code.lift(addend, self.kind))
 
     def over(self, divisor: X) -> X:
-        """self / divisor, within 2 ulp: for a divisor of no extreme size."""
+        """Return self / divisor, within 2 ulp: for a divisor of no extreme size."""
         reciprocal = self.code.machine.reciprocal
         return self * self.code.each(reciprocal, divisor) if reciprocal else self / divisor
 
     def horner(self, coefficients: Sequence[float]) -> X:
-        """c0 + c1 x + c2 x^2 + …"""
+        """Return c0 + c1 x + c2 x^2 + …"""
         *rest, last = coefficients
         value: X | float = last
         for c in reversed(rest):
@@ -246,7 +246,7 @@ class X:
         return self.code.intrinsic("fabs", self)
 
     def round(self) -> X:
-        """The nearest integer, ties to even."""
+        """Return the nearest integer, ties to even."""
         return self.code.intrinsic("roundeven", self)
 
     def floor(self) -> X:
@@ -260,7 +260,7 @@ class X:
         return self.code.op(kind, f"bitcast {self.type.text} {self.text} to {self.code.type(kind).text}")
 
     def to(self, kind: str) -> X:
-        """The value converted: floats to integers towards zero (it must fit), integers as signed."""
+        """Convert: floats to integers towards zero (it must fit), integers as signed."""
         if kind == self.kind:
             return self
         source, target = _KINDS[self.kind], _KINDS[kind]
@@ -273,12 +273,12 @@ class X:
         return self.code.op(kind, f"{opcode} {self.type.text} {self.text} to {self.code.type(kind).text}")
 
     def power_of_two(self) -> X:
-        """2^self for an integral float within the exponents of normal numbers."""
+        """Return 2^self for an integral float within the exponents of normal numbers."""
         integer, mantissa, bias = _EXPONENT[self.kind]
         return ((self.to("i32").to(integer) + bias) << mantissa).bits(self.kind)
 
     def scale(self, n: X) -> X:
-        """self * 2^n, rounded once, with gradual underflow and overflow to infinity.
+        """Return self * 2^n, rounded once, with gradual underflow and overflow to infinity.
 
         |self| is in [2^-20, 4) or NaN, n an integral f32 in [-160, 130].
         """

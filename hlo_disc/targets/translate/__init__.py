@@ -1,1 +1,1 @@
-"""MLIR to LLVM IR, for any machine: a table of ops, and their types, memory and control flow."""
+"""Translation of MLIR to LLVM IR, for any machine: a table of ops, and their types, memory and control flow."""

@@ -1,4 +1,4 @@
-"""Structured control flow to basic blocks and phis, and calls between functions."""
+"""Translation of structured control flow to basic blocks and phis, and of calls between functions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _return(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def result_text(types: list[str]) -> str:
-    """The LLVM type of a function's result, void for none."""
+    """Return the LLVM type of a function's result, void for none."""
     if len(types) > 1:
         raise Untranslatable(f"a function has one result at most, not {len(types)}")
     return types[0] if types else "void"

@@ -54,19 +54,19 @@ class ModuleBody:
             self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
 
     def rolled_loop(self) -> str:
-        """The name of metadata of a loop that is not to be unrolled."""
+        """Return the name of metadata of a loop that is not to be unrolled."""
         name = f"!{_LOOPS + len(self.loops)}"
         self.loops.append(f'{name} = distinct !{{{name}, !{{!"llvm.loop.unroll.disable"}}}}')
         return name
 
     def math_function(self, function: str, type_: Type) -> str:
-        """The name of the vector-math function for `type_`, which is then defined in the module."""
+        """Return the name of the vector-math function for `type_`, which is then defined in the module."""
         name = f"hlo.{function}.{type_.suffix}"
         self.math[name] = (function, type_)
         return name
 
     def enum_words(self, attr: ir.Attribute) -> str:
-        """`#arith.fastmath<nnan,contract>` -> "nnan contract ", ready to stand before a type; "" for none."""
+        """Return `#arith.fastmath<nnan,contract>` as "nnan contract ", ready to stand before a type; "" for none."""
         words = self.flags.get(attr)
         if words is None:
             text = str(attr)
@@ -77,9 +77,9 @@ class ModuleBody:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """A vector that is made where it is asked for as one: mostly its elements are, one by one.
+    """A vector that is built only if it is needed as one: mostly its elements are used, one by one.
 
-    whole: f() appends what makes it. element: f(k) is one of its elements.
+    whole: f() appends code that builds it. element: f(k) is one of its elements.
     """
 
     whole: Callable[[], str]
@@ -125,18 +125,18 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         return self._made[known]
 
     def put(self, value: MlirValue, vector: str | Pending) -> None:
-        """Say what a vector is that may be pending."""
+        """Set the text of a vector that may be pending."""
         if isinstance(vector, Pending):
             self._pending[value] = vector
         else:
             self[value] = vector
 
     def all(self, values: Iterable[MlirValue]) -> list[str]:
-        """The texts of several values."""
+        """Return the texts of several values."""
         return [self[v] for v in values]
 
     def element(self, vector: MlirValue, k: int) -> str:
-        """An element of a vector, taken out of it once in a block."""
+        """Return an element of a vector, extracted once in a block."""
         if vector in self._pending:
             return self._pending[vector].element(k)
         known = self[vector]
@@ -145,11 +145,11 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         return self._taken[known, k]
 
     def elements(self, vector: MlirValue) -> list[str]:
-        """All elements of a vector."""
+        """Return all elements of a vector."""
         return [self.element(vector, k) for k in range(self.type(vector.type).lanes)]
 
     def vector(self, type_: Type, elements: Sequence[str]) -> str | Pending:
-        """Elements as a vector."""
+        """Join elements to a vector."""
 
         def whole() -> str:
             text = "poison"
@@ -161,7 +161,7 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         return self.pending(whole, lambda k: elements[k])
 
     def pending(self, whole: Callable[[], str], element: Callable[[int], str]) -> str | Pending:
-        """A vector that is not made yet, where threads have elements in registers; lanes of a CPU are made here."""
+        """Return an unbuilt vector, if threads have elements in registers; lanes of a CPU are built here."""
         return Pending(whole, element) if self.module.machine.threads else whole()
 
     def do(self, text: str) -> None:
@@ -176,7 +176,7 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         return name
 
     def fresh(self, prefix: str) -> str:
-        """A name that nothing else has (without the %)."""
+        """Return a new name (without the %)."""
         self._count += 1
         return f"{prefix}{self._count}"
 
@@ -188,13 +188,14 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         self._taken.clear()
 
     def alloca(self, type_: str) -> str:
-        """Stack memory of the whole function."""
+        """Allocate stack memory for the whole function."""
         name = "%" + self.fresh("stack")
         self.entry.append(f"  {name} = alloca {type_}, align 16")
         return name
 
     def call(self, result: str, name: str, arguments: Sequence[tuple[str, str]], flags: str = "") -> str:
-        """Call a declared-on-first-use function with (type, value) arguments; a type may carry parameter attributes."""
+        """Call a function, declared at its first use, with (type, value) arguments; a type may carry parameter
+        attributes."""
         module = self.module
         if name not in module.declarations:
             module.declare(name, result, (t.split(" align ", 1)[0] for t, _ in arguments))
@@ -210,7 +211,7 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         return self.call(text, f"llvm.{name}.{type_.suffix}", [(text, v) for v in values], flags)
 
     def fastmath(self, op: ir.Operation) -> str:
-        """The fast-math flags of an op, ready to stand before a type."""
+        """Return the fast-math flags of an op, ready to stand before a type."""
         attributes = op.attributes
         return self.module.enum_words(attributes["fastmath"]) if "fastmath" in attributes else ""
 
@@ -231,5 +232,5 @@ class FunctionBody(dict["ir.Value[ir.Type]", str]):
         return self.yielded
 
     def text(self) -> str:
-        """The function's blocks."""
+        """Return the function's blocks as text."""
         return "\n".join(["entry:", *self.entry, *self.lines])

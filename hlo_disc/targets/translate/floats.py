@@ -21,12 +21,12 @@ def is_small(type_: Type) -> bool:
 
 
 def like(type_: Type, scalar: Type) -> Type:
-    """`scalar`, with as many lanes as `type_`."""
+    """Return `scalar` with as many lanes as `type_`."""
     return scalar.vector(type_.lanes) if type_.lanes else scalar
 
 
 def widen(op: Append, value: str, type_: Type) -> str:
-    """A small float to f32, exactly."""
+    """Widen a small float to f32, exactly."""
     if type_.size == 1:
         return minifloats.widen(op, value, type_)
     single = like(type_, F32).text
@@ -72,7 +72,7 @@ def _to_bf16(op: Append, value: str, source: Type, target: Type, known: Known) -
 
 
 def _to_odd_f32(op: Append, value: str, source: Type) -> str:
-    """f64 to f32, rounded to odd, so that rounding once more gives what one rounding would."""
+    """Convert f64 to f32, rounded to odd, so that one more rounding gives the result of a single rounding."""
     single, whole, mask = like(source, F32), like(source, I32), "i1" if not source.lanes else f"<{source.lanes} x i1>"
     t = whole.text
     nearest = op(f"fptrunc {source.text} {value} to {single.text}")

@@ -36,12 +36,12 @@ _GRID, _THREADS, _DYNAMIC_BYTES, _ARGUMENTS = 1, 4, 10, 11
 
 
 def symbol(name: str) -> str:
-    """A function's name as LLVM text (without the @)."""
+    """Return a function's name as LLVM text (without the @)."""
     return name if _PLAIN_NAME.match(name) else '"' + name.replace("\\", "\\5C").replace('"', "\\22") + '"'
 
 
 def name_of(op: ir.Operation) -> str:
-    """The name that a function or module op defines."""
+    """Return the name that a function or module op defines."""
     return ir.StringAttr(op.attributes["sym_name"]).value
 
 
@@ -60,7 +60,7 @@ def _has_body(op: ir.Operation) -> bool:
 
 
 def parameters(op: ir.Operation, types: list[Type]) -> list[str]:
-    """The parameters `%a0`, `%a1`, … with the attributes that MLIR's arguments carry."""
+    """Return the parameters `%a0`, `%a1`, … with the attributes that MLIR's arguments carry."""
     attributes: list[ir.DictAttr | None] = [None] * len(types)
     if "arg_attrs" in op.attributes:
         attributes = [ir.DictAttr(x) for x in ir.ArrayAttr(op.attributes["arg_attrs"])]
@@ -178,7 +178,7 @@ def _field_alignment(type_: Type) -> int:
 
 
 def blocks_name(name: str) -> str:
-    """The name of the function that loops over a kernel's blocks."""
+    """Return the name of the function that loops over a kernel's blocks."""
     return name[:-1] + '__blocks"' if name.endswith('"') else name + "__blocks"
 
 
@@ -236,7 +236,7 @@ def _declare_kernel(module: ModuleBody, name: str) -> None:
 
 
 def _text(module: ModuleBody, name: str) -> str:
-    """The characters of a kernel's name."""
+    """Return the characters of a kernel's name."""
     text = f'@{name}.name = private constant [{len(name) + 1} x i8] c"{name}\\00"'
     module.declarations.setdefault(f"{name}.name", text)
     return f"@{name}.name"
@@ -259,15 +259,11 @@ def _fast_memory(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = body.fast
 
 
-def _kernel_return(body: FunctionBody, op: ir.Operation) -> None:
-    body.do("ret void")
-
-
 HANDLERS: dict[str, Handler] = {
     "gpu.launch_func": _launch,
     "gpu.block_id": _block_id,
     "gpu.dynamic_shared_memory": _fast_memory,
-    "gpu.return": _kernel_return,
+    "gpu.return": lambda body, op: body.do("ret void"),
 }
 
 EXTENSIONS: Extensions = {KernelName: _pointer_to_text}

@@ -1,4 +1,4 @@
-"""Memory ops. A memref is its pointer and an index counts elements; vectors need no more alignment than an element."""
+"""Translation of memory ops. A memref is its pointer and an index counts elements; vectors are aligned as elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _address(body: FunctionBody, memref: MlirValue, element: Type, index: MlirVa
 
 
 def _alignment(op: ir.Operation, element: Type) -> int:
-    """At multiples of how many bytes a vector is."""
+    """Return a vector's alignment in bytes."""
     return ALIGNMENT.of(op) or element.size
 
 
@@ -95,7 +95,7 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _mask(body: FunctionBody, mask: MlirValue, type_: Type) -> tuple[str, str]:
-    """The argument that says which lanes of a vector are in memory."""
+    """Return the argument that says which lanes of a vector are in memory."""
     text, form = body[mask], body.module.machine.mask
     return body.type(mask.type).text, form(body, text, type_) if form and text.startswith("%") else text
 
@@ -140,7 +140,7 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _lane_pointers(body: FunctionBody, op: ir.Operation) -> tuple[str, str, Type]:
-    """The pointer of every lane of a gather or scatter, its argument type, and the element type."""
+    """Return the pointer of every lane of a gather or scatter, its argument type, and the element type."""
     memref, index, lanes = op.operands[0], op.operands[1], op.operands[2]
     element = _element(body, memref)
     base = _address(body, memref, element, index)

@@ -37,12 +37,12 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """All but the sign."""
+        """All bits but the sign."""
         return self.exponent + self.mantissa
 
     @property
     def largest(self) -> int:
-        """The code of the largest number."""
+        """Return the code of the largest number."""
         if self.beyond == "inf":
             return ((1 << self.exponent) - 1 << self.mantissa) - 1
         return (1 << self.bits) - (2 if self.beyond == "nan" else 1)
@@ -75,7 +75,7 @@ class _Lines(Code):
 
 
 def widen(append: Append, value: str, type_: Type) -> str:
-    """A mini float to f32, exactly."""
+    """Widen a mini float to f32, exactly."""
     code = _Lines(append, type_.lanes)
     x = code.op("i32", f"zext {type_.text} {value} to {code.type('i32').text}")
     name = (type_.element or type_).name
@@ -131,13 +131,13 @@ def _encoded(x: X, f: Format) -> X:
 
 
 def _powers(x: X) -> X:
-    """2^(x - 127); 2^-127 is a denormal f32, 255 is NaN."""
+    """Return 2^(x - 127); 2^-127 is a denormal f32, 255 is NaN."""
     value = x.equals(0).select(1 << _MANTISSA - 1, x << _MANTISSA)
     return x.equals(255).select(_QUIET_NAN, value).bits("f32")
 
 
 def _nearest_power(x: X) -> X:
-    """Ties away from zero; what is no positive number becomes NaN."""
+    """Round to the nearest power of two, ties away from zero; a number that is not positive becomes NaN."""
     bits = x.bits("i32")
     half = 1 << _MANTISSA - 1
     code = (bits > half).select((bits + half) >> _MANTISSA, 0)

@@ -1,4 +1,4 @@
-"""MLIR (func, scf, arith, math, memref, vector, gpu) -> LLVM IR text, for a Machine record.
+"""Translates MLIR (func, scf, arith, math, memref, vector, gpu) to LLVM IR text, for a Machine record.
 
 Regular ops are rows of a table, the rest one small function each; an op that is in no table is a CompileError that
 names it and its location. Functions of the `gpu.module` get its name as a prefix, so that they cannot clash with host
@@ -57,7 +57,7 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
 
 
 class Unit(NamedTuple):
-    """How a module of kernels is named, when one LLVM module is made of several.
+    """The names of a module of kernels, if one LLVM module consists of several.
 
     section: the section of its code; its kernels' symbols have it too, until objects are joined.
     prefix: the program's names of the kernels are this and the module's names.
@@ -68,17 +68,17 @@ class Unit(NamedTuple):
 
     @property
     def symbols(self) -> str:
-        """The beginning of its kernels' symbols in the object."""
+        """Return the prefix of its kernels' symbols in the object."""
         return f"{KERNELS}.{self.section}."
 
     @property
     def linked(self) -> str:
-        """The beginning of its kernels' symbols in the program."""
+        """Return the prefix of its kernels' symbols in the program."""
         return f"{KERNELS}.{self.prefix}"
 
 
 def translate(modules: Sequence[ir.Module], machine: Machine, units: Sequence[Unit] = ()) -> str:
-    """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated.
+    """Translate verified modules, linked by names, to text of LLVM IR. Raises CompileError for unsupported ops.
 
     units: of the first modules. With any, functions of vector math have sections, too.
     """
@@ -102,7 +102,7 @@ def translate(modules: Sequence[ir.Module], machine: Machine, units: Sequence[Un
 
 
 def _declared_kernels(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
-    """The kernels that a `gpu.module` declares, by the name that a launch uses."""
+    """Return the kernels that a `gpu.module` declares, by the name that a launch uses."""
     prefix = functions.name_of(op)
     inner = [view.operation for view in op.regions[0].blocks[0].operations if _is_declared_kernel(view.operation)]
     names = map(functions.name_of, inner)
@@ -144,14 +144,14 @@ def _gpu_module(out: ModuleBody, op: ir.Operation, unit: Unit | None) -> dict[st
 
 
 def section_name(name: str) -> str:
-    """The section of code that is kept by itself."""
+    """Return the section of code that is kept by itself."""
     return f".text.{name}"
 
 
 def check_launched(
     modules: Sequence[ir.Module], prefixes: Sequence[str] = (), others: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Raise CompileError for a kernel that no module has, or not with the arguments that its declaration says.
+    """Raise CompileError for a kernel that no module has, or that has other arguments than its declaration.
 
     prefixes: what declarations put before the names of the first modules' kernels. others: the types of further ones.
     """

@@ -74,7 +74,7 @@ def _shift(opcode: str) -> Handler:
 
 
 def _computable(body: FunctionBody, type_: Type, operands: list[str]) -> tuple[Type, list[str]]:
-    """The type to compute in, and the operands in it: f32 for f16 and bf16."""
+    """Return the type to compute in, and the operands in it: f32 for f16 and bf16."""
     if not is_small(type_):
         return type_, operands
     return like(type_, F32), [widen(body.op, x, type_) for x in operands]
@@ -105,7 +105,7 @@ def _intrinsic(name: str) -> Handler:
 
 
 def _intrinsic_with_flag(name: str) -> Handler:
-    """Intrinsics with a trailing i1 "poison at the edge", which MLIR's ops do not have."""
+    """Emit intrinsics with a trailing i1 "poison at the edge", which MLIR's ops do not have."""
 
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         result = op.results[0]
@@ -151,7 +151,7 @@ def _narrowed(body: FunctionBody, op: ir.Operation, value: str, source: Type, ta
 
 
 def _bitcast(body: FunctionBody, op: ir.Operation) -> None:
-    """Floats of 4 and 6 bits lie in the low bits of a byte."""
+    """Cast bits; floats of 4 and 6 bits lie in the low bits of a byte."""
     operand, result = op.operands[0], op.results[0]
     source, target = body.type(operand.type), body.type(result.type)
     opcode = "bitcast"
@@ -184,7 +184,7 @@ def _is_index(type_: ir.Type) -> bool:
 
 
 def _in_reach(body: FunctionBody, x: str, type_: Type, signed: bool) -> str:
-    """A number that is to be an index of 32 bits: what no index reaches stays out of reach."""
+    """Clamp a number for use as an index of 32 bits: a number beyond all indices stays beyond them."""
     for name, bound in (("smin", 1), ("smax", -1)) if signed else (("umin", 1),):
         limit = int_constant(bound * body.types.narrow, type_.element or type_)
         x = body.intrinsic(name, type_, [x, splat(type_, limit)])
@@ -261,7 +261,7 @@ def _poison(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _as_llvm_has_it(body: FunctionBody, x: MlirValue) -> tuple[str, str]:
-    """The type and value of an argument; bf16 is an integer everywhere else."""
+    """Return the type and value of an argument; bf16 is an integer everywhere else."""
     type_ = body.type(x.type)
     if type_.element is not BF16:
         return type_.text, body[x]

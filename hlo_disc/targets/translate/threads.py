@@ -102,7 +102,7 @@ def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _by_words(body: FunctionBody, x: str, type_: Type, move: Callable[[str], str]) -> str:
-    """A value of 32 or 64 bits, moved in words of 32."""
+    """Move a value of 32 or 64 bits in words of 32."""
     bits = x if not type_.is_float else body.op(f"bitcast {type_.text} {x} to i{8 * type_.size}")
     if type_ in (I64, F64):
         high = body.op(f"trunc i64 {body.op(f'lshr i64 {bits}, 32')} to i32")

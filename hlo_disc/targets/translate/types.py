@@ -1,4 +1,4 @@
-"""MLIR types and constants as LLVM IR text, each worked out once.
+"""MLIR types and constants as LLVM IR text, each computed once.
 
 Rank-1 vectors and memrefs only: a memref is its pointer, an `index` is an i64, or an i32 (`TypeCache`). Asking for
 anything else raises Untranslatable, which the translator turns into a CompileError that names the op and its location.
@@ -39,7 +39,7 @@ class Type:
     name: str = ""
 
     def vector(self, lanes: int) -> Type:
-        """A vector of `lanes` elements of this scalar type."""
+        """Return a vector of `lanes` elements of this scalar type."""
         return Type(f"<{lanes} x {self.text}>", f"v{lanes}{self.suffix}", lanes, self.size, self.is_float, self)
 
 
@@ -112,7 +112,7 @@ class TypeCache(dict[ir.Type, Type]):
 
 
 def float_constant(value: float, type_: Type) -> str:
-    """The LLVM text of a floating-point scalar constant, exact to the last bit."""
+    """Return the LLVM text of a floating-point scalar constant, exact to the last bit."""
     if type_ is BF16:
         return str(_bf16_bits(value))
     if type_.name:
@@ -130,22 +130,22 @@ def float_constant(value: float, type_: Type) -> str:
 
 
 def int_constant(value: int, type_: Type) -> str:
-    """The LLVM text of an integer scalar constant."""
+    """Return the LLVM text of an integer scalar constant."""
     return ("true" if value & 1 else "false") if type_ is I1 else str(int(value))
 
 
 def splat(type_: Type, scalar: str) -> str:
-    """A constant with `scalar` (a constant's text) in every lane; the scalar itself when `type_` is no vector."""
+    """Return a constant with `scalar` (a constant's text) in every lane; the scalar itself if `type_` is no vector."""
     return f"splat ({type_.element.text} {scalar})" if type_.element is not None and type_.lanes else scalar
 
 
 def vector_constant(element: Type, scalars: Iterable[str]) -> str:
-    """A vector constant with one constant's text a lane."""
+    """Return a vector constant with one constant's text for each lane."""
     return "<" + ", ".join(f"{element.text} {x}" for x in scalars) + ">"
 
 
 def attribute_constant(attr: ir.Attribute, type_: Type, most: int = 0) -> str:
-    """The LLVM text of an `arith.constant`'s value; most: of an integer's size, if that is not 0."""
+    """Return the LLVM text of an `arith.constant`'s value; most: of an integer's size, if that is not 0."""
     if not type_.lanes:
         if type_.is_float:
             return float_constant(ir.FloatAttr(attr).value, type_)

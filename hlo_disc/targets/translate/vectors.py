@@ -1,4 +1,4 @@
-"""Vector ops that are no arithmetic: making, taking apart, permuting and reducing vectors of rank 1."""
+"""Vector ops that are no arithmetic: build, split, permute and reduce vectors of rank 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REDUCTIONS = {
 
 
 def broadcast(body: FunctionBody, type_: Type, scalar: str) -> str:
-    """`scalar` in every lane of `type_`: a constant stays one."""
+    """Broadcast `scalar` to every lane of `type_`: a constant stays one."""
     element = type_.element
     assert element is not None
     if scalar[0] != "%":
@@ -35,7 +35,7 @@ def broadcast(body: FunctionBody, type_: Type, scalar: str) -> str:
 
 
 def shuffle(body: FunctionBody, type_: Type, left: str, right: str, lanes: Sequence[int]) -> str:
-    """Lanes of left ++ right (both of `type_`); -1 is any value."""
+    """Shuffle the lanes of left ++ right (both of `type_`); -1 is any value."""
     mask = "<" + ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in lanes) + ">"
     return body.op(f"shufflevector {type_.text} {left}, {type_.text} {right}, <{len(lanes)} x i32> {mask}")
 

@@ -1,1 +1,1 @@
-"""The rows of the op table, a file for each family: inference rules, and meanings in numpy."""
+"""The rows of the op table, a file for each family, with inference rules and meanings in numpy."""

@@ -1,4 +1,4 @@
-"""The properties of a region that combines elements: is it a named monoid, does order matter, what is an identity.
+"""The properties of a region that combines elements: whether it is a named monoid, whether order matters, its identity.
 
 Named regions are matched. All others are tested with the numpy reference, on the values where such functions differ
 (zeros, infinities, NaN, ties, the ends of integers, small numbers), because regions express the same function in many
@@ -29,7 +29,7 @@ _SAMPLES = 4096
 
 
 def scalar_region(region: Region) -> Region | None:
-    """The region without views of scalars; None when it has more than elementwise ops on scalars."""
+    """Return the region without views of scalars; None if it has other ops than elementwise ones on scalars."""
     new: dict[Value, Value] = {value: value for value in region.inputs}
     ops: list[Op] = []
     for op in region.ops:
@@ -48,7 +48,8 @@ def scalar_region(region: Region) -> Region | None:
 
 
 def monoid_kind(region: Region) -> str | None:
-    """The `kind` of a `reduce` that does the same as a region over two scalars of one type."""
+    """Return the `kind` of a `reduce` that does the same as a region over two scalars of one type; None if there is
+    none."""
     if len(region.inputs) != 2 or len(region.outputs) != 1:
         return None
     dtype = region.outputs[0].dtype
@@ -69,7 +70,7 @@ def _unwidened(x: Value, dtype: np.dtype) -> Value:
 
 
 def _chosen(op: Op | None, region: Region) -> str | None:
-    """`select(a > b, a, b)`: the maximum of integers. Of floats it is not what `maximum` makes of NaN."""
+    """Recognise `select(a > b, a, b)`, the maximum of integers. For floats it differs from `maximum` at NaN."""
     if op is None or op.name != "select" or dtype_class(region.outputs[0].dtype) not in ("int", "uint"):
         return None
     test, *branches = op.operands
@@ -84,7 +85,7 @@ def _chosen(op: Op | None, region: Region) -> str | None:
 
 
 def monoid_region(kind: str, dtype: np.dtype) -> Region:
-    """The region of a monoid."""
+    """Make the region of a monoid."""
     inputs = tuple(Value(dtype, (), None, i) for i in range(2))
     op = make_op(REDUCERS[kind], inputs, {}, [(dtype, ())], "")
     return Region(inputs, (op,), op.results)
@@ -106,12 +107,12 @@ def identity(kind: str, dtype: np.dtype) -> np.ndarray:
 
 
 def commutes(region: Region) -> bool:
-    """Whether the two sides may change places."""
+    """Whether the two operands may be exchanged."""
     return _probe(region).commutes
 
 
 def selects(region: Region) -> bool:
-    """Whether the result always is one of the two sides, whole.
+    """Whether the result always is one of the two operands as a whole.
 
     An associative function that does this takes the first or the last of those that are largest in some order.
     """
@@ -168,7 +169,7 @@ def _all_same(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _samples(region: Region) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Arguments for the region: two sides, in which a half of the elements are ties, and what it captured."""
+    """Make arguments for the region: two operands, half of whose elements are ties, and the captured values."""
     n = len(region.outputs)
     rng = np.random.default_rng(0)
     left, right = [], []
@@ -185,7 +186,7 @@ def _samples(region: Region) -> tuple[list[np.ndarray], list[np.ndarray], list[n
 
 
 def _values(dtype: np.dtype, region: Region) -> np.ndarray:
-    """Where functions of this type differ; the region's own constants, too."""
+    """List values at which functions of this type differ, with the region's own constants."""
     own = [op.attrs["value"].reshape(1) for op in region.ops if op.name == "constant" and op.result.dtype == dtype]
     return np.concatenate([_usual_values(dtype), *own])
 

@@ -1,6 +1,6 @@
-"""Elementwise ops that make elements of another type, or as another type would hold them.
+"""Elementwise ops that convert elements to another type, or round them as another type would.
 
-Out of range, conversions do what XLA's do.
+Values out of range give XLA's results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def infer_convert(op: Op, facts: ShapeFacts) -> Types:
 
 
 def convert(x: Array, *, dtype: np.dtype) -> Array:
-    """Floats to integers towards zero, clamped to what the type holds, NaN to 0; integers wrap."""
+    """Convert floats to integers towards zero, clamped to the type's range, NaN to 0; integers wrap."""
     x = wide(x)
     if x.dtype.kind == "c" and dtype_class(dtype) != "complex":
         x = x.real
@@ -73,13 +73,14 @@ def bitcast_convert(x: Array, *, dtype: np.dtype) -> Array:
 
 
 def _to_bits(x: Array, width: int) -> Array:
-    """A last axis of so many bits."""
+    """Split elements into bits: a new last axis."""
     words = np.asarray(x, order="C").view(np.dtype(f"u{x.dtype.itemsize}"))
     return np.asarray(words[..., None] >> np.arange(width).astype(words.dtype) & 1)
 
 
 def _from_bits(bits: Array, dtype: np.dtype, width: int) -> Array:
-    """The reverse, with a last axis of elements when there are more bits than one holds; missing ones come before."""
+    """Join the bits of the last axis to elements. If there are more bits than one element has, an axis of elements is
+    left; missing bits are added in front."""
     have = bits.shape[-1]
     if have > width:
         bits = bits.reshape(*bits.shape[:-1], have // width, width)
@@ -99,9 +100,9 @@ def infer_reduce_precision(op: Op, facts: ShapeFacts) -> Types:
 
 
 def reduce_precision(x: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Rounded to `mantissa_bits`, ties to even; beyond the exponents infinity, below the normal numbers zero.
+    """Round to `mantissa_bits`, ties to even; above the exponent range to infinity, below the normal numbers to zero.
 
-    NaN stays NaN, also where there are no bits to tell it from infinity.
+    NaN stays NaN, even if no bits are left to tell it from infinity.
     """
     dtype, own = x.dtype, ml_dtypes.finfo(x.dtype)
     x = x if dtype.itemsize > 1 else wide(x)

@@ -20,7 +20,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
 
 def rounded(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function` computed on widened operands, its result rounded once to the operands' dtype."""
+    """Compute `function` on widened operands, and round its result once to the operands' dtype."""
 
     def wrapped(*arrays: Array, **attrs: int) -> Array:
         with np.errstate(all="ignore"):
@@ -30,7 +30,7 @@ def rounded(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def bitwise(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function(*arrays, width)` of unsigned integers, given and taken as bits; `width` of them mean something."""
+    """Compute `function(*arrays, width)` on the bits of integers, as unsigned; `width` of them are significant."""
 
     def wrapped(*arrays: Array) -> Array:
         dtype = arrays[0].dtype
@@ -58,13 +58,13 @@ def infer_elementwise(*classes: str) -> Rule:
 
 
 def infer_predicate(*classes: str) -> Rule:
-    """Like `infer_elementwise`, with a result of booleans."""
+    """Infer a result of booleans; otherwise like `infer_elementwise`."""
     inner = infer_elementwise(*classes)
     return lambda op, facts: [(BOOL, inner(op, facts)[0][1])]
 
 
 def infer_compare(op: Op, facts: ShapeFacts) -> Types:
-    """Complex numbers have no order."""
+    """Infer `compare`: complex numbers have no order."""
     classes = ("bool", "int", "uint", "float", "complex")
     return infer_predicate(*classes if op.attrs["direction"] in ("EQ", "NE") else classes[:-1])(op, facts)
 
@@ -74,7 +74,7 @@ def compare(a: Array, b: Array, *, direction: str) -> Array:
 
 
 def infer_real_part(op: Op, facts: ShapeFacts) -> Types:
-    """`real` and `imag`."""
+    """Infer `real` and `imag`."""
     (x,) = op.operands
     if x.dtype not in COMPLEX_PARTS:
         broken(op, f"dtype {x.dtype} is not complex")
@@ -96,7 +96,7 @@ def complex_(re: Array, im: Array) -> Array:
 
 
 def infer_magnitude(op: Op, facts: ShapeFacts) -> Types:
-    """`abs`: real for complex numbers."""
+    """Infer `abs`, which is real for complex numbers."""
     (dtype, shape) = infer_elementwise("int", "float", "complex")(op, facts)[0]
     return [(part_dtype(dtype), shape)]
 
@@ -172,7 +172,7 @@ def count_leading_zeros(x: Array, width: int) -> Array:
 
 
 def _safe(divisor: Array) -> Array:
-    """A divisor without what the machine traps on: 0, and -1, by which the smallest integer has no quotient."""
+    """Replace the divisors that trap: 0, and -1, by which the smallest integer has no quotient."""
     traps = divisor == 0 if divisor.dtype.kind == "u" else (divisor == 0) | (divisor == -1)
     return np.where(traps, 1, divisor).astype(divisor.dtype)
 
@@ -263,7 +263,7 @@ def _elementwise(name: str, operands: int, infer: Rule, function: Callable[..., 
 def _function(
     name: str, operands: int, infer: Rule, function: Callable[..., Array], dialect: str = OpDef.dialect
 ) -> OpDef:
-    """A transcendental function, or what else takes its time."""
+    """Make the row of a transcendental function, or of another expensive one."""
     return OpDef(name, "elementwise", operands, infer, rounded(function), dialect=dialect, expensive=True)
 
 

@@ -1,8 +1,9 @@
-"""Ops whose places are data: gather and scatter, slices with a start, sort.
+"""Ops whose positions are data: gather and scatter, slices with a start, sort.
 
-Gather and scatter have one set of numbers. The operand's axes that a window spans are all but `collapsed_slice_dims`
-and `operand_batching_dims`; they are `offset_dims` of the gathered (or update) tensor, whose other axes are those of
-the indices but `index_vector_dim`. Entry k of an index vector is a start in axis `start_index_map[k]`.
+Gather and scatter share their dimension numbers. The operand's axes that a window spans are all but
+`collapsed_slice_dims` and `operand_batching_dims`; they are `offset_dims` of the gathered (or update) tensor, whose
+other axes are those of the indices but `index_vector_dim`. Entry k of an index vector is a start in axis
+`start_index_map[k]`.
 
 A region over scalars is in numpy a function `(*arrays) -> list of arrays` that computes element by element.
 """
@@ -38,7 +39,7 @@ from hlo_disc.errors import ShapeError
 
 
 def _need_numbers(op: Op, facts: ShapeFacts, x: Value, indices: Value) -> tuple[list[Dim], tuple[int, ...]]:
-    """The sizes of the batch axes, and the operand axes that a window spans."""
+    """Return the sizes of the batch axes, and the operand axes that a window spans. Raises for a misfit."""
     attrs, vector = op.attrs, op.attrs["index_vector_dim"]
     batching, dropped = attrs["operand_batching_dims"], attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
     need_integer(op, indices, "the indices")
@@ -65,7 +66,7 @@ def _signed(index: Array) -> Array:
 
 
 def _clamped(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> list[slice]:
-    """Where a block of `sizes` lies, moved inside `shape`."""
+    """Return where a block of `sizes` lies, moved inside `shape`."""
     corners = [min(max(int(start), 0), n - size) for start, size, n in zip(starts, sizes, shape, strict=True)]
     if any(corner < 0 for corner in corners):
         raise ShapeError(f"a block of {tuple(sizes)} does not fit an operand of {tuple(shape)}")
@@ -131,9 +132,10 @@ def gather(
 
 
 def infer_scatter(op: Op, facts: ShapeFacts) -> Types:
-    """(*xs, indices, *updates, *captured): `count` xs; the body gets an element of each, one of each update, captured.
+    """Infer `scatter`(*xs, indices, *updates, *captured) with `count` xs. The body gets an element of each x, one of
+    each update, and the captured values.
 
-    A window that does not lie in its operand as a whole changes nothing.
+    A window that is not entirely inside its operand changes nothing.
     """
     count, body, offset_dims = op.attrs["count"], op.attrs["body"], op.attrs["offset_dims"]
     if count < 1 or len(op.operands) < 2 * count + 1:
@@ -165,7 +167,7 @@ def scatter(
     count: int,
     body: Function,
 ) -> tuple[Array, ...]:
-    """Window by window, in the order of the indices."""
+    """Scatter window by window, in the order of the indices."""
     results = [x.copy() for x in arrays[:count]]
     indices, updates, captured = arrays[count], arrays[count + 1 : 2 * count + 1], arrays[2 * count + 1 :]
     if index_vector_dim == indices.ndim:
@@ -197,7 +199,8 @@ def scatter(
 
 
 def infer_sort(op: Op, facts: ShapeFacts) -> Types:
-    """(*xs, *captured): `count` xs, which the body compares: it gets two elements of each in turn, then captured."""
+    """Infer `sort`(*xs, *captured) with `count` xs, which the body compares: it gets two elements of each x, then the
+    captured values."""
     count, body = op.attrs["count"], op.attrs["body"]
     if not 1 <= count <= len(op.operands):
         broken(op, f"{len(op.operands)} operands do not hold {count} to sort")
@@ -209,7 +212,7 @@ def infer_sort(op: Op, facts: ShapeFacts) -> Types:
 
 
 def _need_body(op: Op, body: Region, given: Sequence[Value], results: Sequence[object]) -> None:
-    """The body takes a scalar of each value given and makes scalars of these dtypes."""
+    """Check that the body takes a scalar of each value and returns scalars of these dtypes."""
     takes, makes = [(v.dtype, v.shape) for v in body.inputs], [(v.dtype, v.shape) for v in body.outputs]
     if takes != [(v.dtype, ()) for v in given] or makes != [(dtype, ()) for dtype in results]:
         broken(op, f"the body takes {list(body.inputs)} and makes {list(body.outputs)}")
@@ -232,7 +235,7 @@ def _need_fits(op: Op, facts: ShapeFacts, sizes: Shape, limits: Shape, what: str
 
 
 def sort(*arrays: Array, dim: int, stable: bool, count: int, body: Function) -> tuple[Array, ...]:
-    """Odd-even transposition, which is stable: neighbours in the wrong order change places until there are none."""
+    """Sort by odd-even transposition, which is stable: it swaps neighbours in the wrong order until there are none."""
     captured = arrays[count:]
     rows = [np.moveaxis(x, dim, -1).copy() for x in arrays[:count]]
     size, quiet = rows[0].shape[-1], 0

@@ -52,7 +52,8 @@ def custom_call(*arrays: np.ndarray, **attrs: object) -> NoReturn:
 
 
 def infer_fft(op: Op, facts: ShapeFacts) -> Types:
-    """The last axes of the operand are as long as `length` says; a half spectrum has n // 2 + 1 elements, or none."""
+    """Infer `fft`: the last axes of the operand are as long as `length` says; a half spectrum has n // 2 + 1 elements,
+    or none."""
     (x,), transform, length = op.operands, op.attrs["transform"], op.attrs["length"]
     axes = len(length)
     if not 1 <= axes <= min(3, x.rank):
@@ -72,7 +73,7 @@ def infer_fft(op: Op, facts: ShapeFacts) -> Types:
 
 
 def fft(x: np.ndarray, *, transform: str, length: tuple[int, ...]) -> np.ndarray:
-    """In double precision, rounded once."""
+    """Transform in double precision, and round once."""
     axes = tuple(range(x.ndim - len(length), x.ndim))
     wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
     half = (*length[:-1], length[-1] // 2 + 1 if length[-1] else 0)

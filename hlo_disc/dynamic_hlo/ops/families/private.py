@@ -1,4 +1,4 @@
-"""Ops that no program has: the stages before fusion write others with them.
+"""Ops that no source program has: the stages before fusion lower others to them.
 
 place (base, x) {starts, steps}: base with x on top, element i of an axis at starts + i*steps.
 slice_padded (x) {start, stride, shape}: element i of an axis is that at start + i*stride, 0 where x has none.
@@ -11,7 +11,7 @@ window_scatter (selected, source, init, *captured) {shape, window, strides, low,
 sort_first: a `sort` whose results end after `first` elements.
 fma (x, y, z): x*y + z, rounded once.
 reinterpret (x) {dtype}: elements of one byte in memory, whatever bits they use, as those of another such type.
-define (scalar) {symbol, effect}: a size that only the run knows.
+define (scalar) {symbol, effect}: a size that is known only at run time.
 """
 
 from __future__ import annotations

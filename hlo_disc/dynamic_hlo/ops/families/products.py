@@ -53,7 +53,7 @@ def dot_general(
     dtype: np.dtype,
     tf32: bool,
 ) -> Array:
-    """tf32: operands of f32 may be rounded to the 11 digits that TF32 has. Here they are not."""
+    """Multiply and sum. tf32: f32 operands may be rounded to TF32's 11 digits; the reference does not round them."""
     lhs_free = [axis for axis in range(a.ndim) if axis not in lhs_batch + lhs_contract]
     rhs_free = [axis for axis in range(b.ndim) if axis not in rhs_batch + rhs_contract]
     batch, contract = [a.shape[i] for i in lhs_batch], math.prod(a.shape[i] for i in lhs_contract)
@@ -103,7 +103,7 @@ def _positions(op: Op, i: int, size: Dim, window: Dim, facts: ShapeFacts) -> Dim
 
 
 def _need_spatial(op: Op) -> int:
-    """The number of spatial dims, with everything that is counted in them checked."""
+    """Return the number of spatial dims, after checking everything that has one entry for each."""
     (x, w), attrs = op.operands, op.attrs
     spatial = x.rank - 2
     for name in ("lhs_spec", "rhs_spec", "out_spec"):
@@ -157,7 +157,8 @@ def convolution(
 
 
 def _grouped(windows: Array, kernel: Array, feature_groups: int, batch_groups: int) -> Array:
-    """windows: (batch, feature, position and offset of each spatial dim …). Gives (batch, feature, position …)."""
+    """Multiply windows, (batch, feature, position and offset of each spatial dim …). Returns (batch, feature, position
+    …)."""
     spatial = kernel.ndim - 2
     groups = feature_groups * batch_groups
     axis = 1 if feature_groups > 1 else 0

@@ -64,7 +64,7 @@ def _fold(body: Combiner, state: list[Array], steps: Iterator[list[Array]], capt
 
 
 def _halved(body: Combiner, rows: list[Array], captured: list[Array]) -> list[Array]:
-    """Long rows with neighbours combined until they are short: in which order elements are combined is not said."""
+    """Combine neighbours of long rows until the rows are short: the order in which elements are combined is free."""
     while (count := len(rows[0])) > _LONG:
         made = body(*(x[0 : count - 1 : 2] for x in rows), *(x[1::2] for x in rows), *captured)
         rest = [x[count - count % 2 :] for x in rows]
@@ -227,7 +227,7 @@ def reduce_window(
 
 
 def _taken(x: Array, first: list[int], strides: Ints, shape: Ints) -> Array:
-    """The elements first, first + stride, … of every axis, `shape` of them."""
+    """Take the elements first, first + stride, … of every axis, `shape` of them."""
     return x[tuple(slice(i, i + s * n, s) for i, s, n in zip(first, strides, shape, strict=True))]
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's ATen ops: a row an op, by its name, in files of families.
+"""PyTorch's ATen ops: a row for each op, by its name, in a file for each family.
 
 A handler is `f(reader, *args, **kwargs)` with the op's own arguments in its own order: tensors are `Array`s,
 symbolic sizes `Dim`s, dtypes PyTorch's. It returns an array, or a sequence of them where the op has several results.

@@ -54,7 +54,7 @@ def _cond(
 
 
 def _alike(r: AtenReader, before: Sequence[Array], after: list[Array]) -> list[Array]:
-    """The results of an iteration, which have the types of what it is given."""
+    """Return the results of an iteration, converted to the types of its inputs."""
     for x, y in zip(before, after, strict=True):
         if x.dtype != y.dtype or x.rank != y.rank:
             r.unsupported(f"an iteration makes {y.value!r} of {x.value!r}")
@@ -83,7 +83,7 @@ def _scan(
     lines: Sequence[Array],
     others: Sequence[object] = (),
 ) -> list[Array]:
-    """(what is carried, and what each turn made of it and the next row of the lines)."""
+    """Scan. Returns the carried values, and the outputs of all iterations."""
     state, lines = _tensors(r, initial), _tensors(r, lines)
     count = lines[0].shape[0]
     for x in lines[1:]:
@@ -102,7 +102,7 @@ def _scan(
 
 
 def _retraced(dense: Callable[..., object]) -> Callable[..., list[object]]:
-    """An op by a formula of PyTorch's ops, traced at the fake tensors of its operands."""
+    """Retrace an op as a formula of PyTorch's ops, with the fake tensors of its operands."""
 
     def handle(r: AtenReader, *_: object, **__: object) -> list[object]:
         leaves, spec = tree_flatten(r.node.args)
@@ -130,9 +130,9 @@ def _flex_attention(
     of_score: tuple[object, ...] = (),
     of_mask: tuple[object, ...] = (),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The attention, and of each row the logarithm of its sum and its maximum, to the base of 2.
+    """Compute the attention, and for each row the base-2 logarithm of its sum, and its maximum.
 
-    A row that is hidden as a whole gives zeros. The blocks say what the mask says, where nothing is to be computed.
+    A fully hidden row gives zeros. The block mask is not needed: it only repeats the mask.
     """
     each = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(each, 1).expand(query.shape[0], -1, -1, -1) for x in (key, value))

@@ -29,7 +29,7 @@ _LEAST_SQUARE_ROOT = math.sqrt(0.5)
 
 
 def _nan_is_missing(extremum: str) -> Callable[..., Array]:
-    """The extremum, or the other one where one is no number."""
+    """Return the extremum; if one operand is NaN, the other one."""
 
     def formula(r: AtenReader, a: Array, b: Array) -> Array:
         if dtype_class(a.dtype) != "float":
@@ -45,7 +45,7 @@ def _bits(r: AtenReader, x: Array) -> Array:
 
 
 def sign_bit(r: AtenReader, x: Array) -> Array:
-    """Also of -0.0, and of numbers that are none."""
+    """Return the sign bit, also of -0.0 and NaN."""
     kind = dtype_class(x.dtype)
     if kind in ("bool", "uint"):
         return r.full(False, np.dtype(bool), x.shape)
@@ -53,7 +53,7 @@ def sign_bit(r: AtenReader, x: Array) -> Array:
 
 
 def _frexp(r: AtenReader, x: Array) -> list[Array]:
-    """(mantissa in [0.5, 1), exponent), of f32 and f64 by their bits; denormal numbers are scaled first."""
+    """Split into (mantissa in [0.5, 1), exponent), f32 and f64 by their bits; denormal numbers are scaled first."""
     mantissa, bias, scale = (23, 126, 2.0**24) if x.dtype.itemsize == 4 else (52, 1022, 2.0**54)
     tiny = abs(x) < float(np.finfo(x.dtype).tiny)
     bits = _bits(r, where(tiny, x * scale, x))
@@ -72,7 +72,7 @@ def frexp(r: AtenReader, x: Array) -> list[Array]:
 
 
 def _log2(r: AtenReader, x: Array) -> Array:
-    """Exact of powers of two: the exponent is added to the logarithm of what is left, near 1."""
+    """Compute log2, exact for powers of two: the exponent plus the logarithm of the rest, which is near 1."""
     if dtype_class(x.dtype) == "complex":
         return x.log() / math.log(2)
     part, exponent = _frexp(r, x)
@@ -83,13 +83,13 @@ def _log2(r: AtenReader, x: Array) -> Array:
 
 
 def _log10(r: AtenReader, x: Array) -> Array:
-    """In f64, so that powers of ten are exact in f32."""
+    """Compute log10 in f64, so that powers of ten are exact in f32."""
     wide = x.cast(F64) if dtype_class(x.dtype) == "float" else x
     return (wide.log() / math.log(10)).cast(x.dtype)
 
 
 def _reduced(handler: Callable[..., Array]) -> Callable[..., Array]:
-    """A reduction over these axes, none at all where there are none."""
+    """Reduce over these axes; over none if there are none."""
 
     def handle(
         r: AtenReader, x: Array, axes: Sequence[int] | None, *rest: object, output_dtype: object = None
@@ -115,7 +115,7 @@ _SHARED = (
 
 
 def _fma(r: AtenReader, a: Array, b: Array, c: Array) -> Array:
-    """a * b + c: in f64, where the product of two narrower numbers is exact."""
+    """Compute a * b + c in f64, in which the product of two narrower numbers is exact."""
     if a.dtype == F64:
         r.unsupported("f64 has no wider type for the product")
     a, b, c = (x.cast(F64) for x in (a, b, c))

@@ -1,4 +1,4 @@
-"""Random numbers: not eager mode's, but of the same distributions, from a seed that each call draws from its generator.
+"""Random numbers of the same distributions as eager mode's, but other ones, from a seed that each call draws.
 
 The bits are those of Threefry-2x32 (Salmon, Moraes, Dror and Shaw 2011). An op's key combines the call's seed and the
 op's number in its graph; the counter is an element's number. So equal seeds give equal results at any number of
@@ -33,12 +33,12 @@ _PARTS: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): F32, np.dtype(np.com
 
 
 def _threefry(key: tuple[Array, Array], counter: Array) -> tuple[Array, Array]:
-    """Two words for each counter of 64 bits."""
+    """Return two words for each counter of 64 bits."""
     return threefry(key, halves(counter.cast(U64)))
 
 
 def _words(r: AtenReader, shape: Shape) -> tuple[Array, Array]:
-    """Two words of 32 bits for each element; the ops of a graph have different ones."""
+    """Return two words of 32 bits for each element; the ops of a graph have different ones."""
     number, seed = r.seed()
     key = _threefry(halves(Array(r, seed)), filled(r, number, U64))
     return _threefry(key, numbered(r, shape, len(shape)) if shape else filled(r, 0, I64))
@@ -48,7 +48,7 @@ def _words(r: AtenReader, shape: Shape) -> tuple[Array, Array]:
 
 
 def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
-    """The parts of a complex number have half of its variance."""
+    """Draw normal numbers; the parts of a complex number have half of its variance."""
     part = _PARTS.get(dtype, dtype)
     made = normal_pair(_words(r, shape), computed(part))
     if part == dtype:
@@ -67,7 +67,7 @@ def _rand(r: AtenReader, *_: object, **__: object) -> Array:
 
 
 def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: object) -> Array:
-    """From `low` to before `high`."""
+    """Draw from `low` up to, but without, `high`."""
     drawn = _rand(r)
     return drawn * (r.scalar(high, drawn.dtype) - low) + low
 
@@ -78,7 +78,7 @@ def _scaled_normal(r: AtenReader, _: object, mean: Operand = 0.0, std: Operand =
 
 
 def _integers(r: AtenReader, low: Operand, high: Operand) -> Array:
-    """From `low` to before `high`: remainders of 64 bits."""
+    """Draw integers from `low` up to, but without, `high`: remainders of 64 bits."""
     span = (r.scalar(high, I64) - r.scalar(low, I64)).cast(U64)
     offset = whole(*_words(r, r.out.shape)).op("remainder", span)
     return (offset.cast(I64) + r.scalar(low, I64)).cast(r.out.dtype)
@@ -91,7 +91,7 @@ def _bernoulli(r: AtenReader, x: Array, p: Operand = 0.5, **_: object) -> Array:
 
 
 def _geometric(r: AtenReader, x: Array, p: float, **_: object) -> Array:
-    """How often something of this chance has to be tried."""
+    """Count the trials up to the first success of this chance."""
     drawn = unit(_words(r, x.shape), F64)
     tries = (-drawn).op("log_plus_one") / (math.log1p(-p) if p < 1 else -np.inf)
     return (tries.op("floor") + 1).cast(r.out.dtype)
@@ -110,7 +110,7 @@ def _dropout(r: AtenReader, x: Array, p: float, train: bool | None = True) -> li
 
 
 def _order(r: AtenReader, keys: Array) -> Array:
-    """The numbers of the elements of the last axis, those of large keys first."""
+    """Return the numbers of the elements of the last axis, those of large keys first."""
     numbers = iota(r, keys.shape, keys.rank - 1, I64)
 
     body = formula_region(r.facts, [keys.dtype, keys.dtype, I64, I64], lambda a, b, *_: [a > b])
@@ -118,7 +118,7 @@ def _order(r: AtenReader, keys: Array) -> Array:
 
 
 def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool = False, **_: object) -> Array:
-    """Without replacement the largest of weights over exponential numbers; else places in the running sums."""
+    """Draw classes: without replacement of the largest weight over an exponential number, or by running sums."""
     wide = weights.cast(computed(weights.dtype))
     if not replacement:
         drawn = unit(_words(r, wide.shape), wide.dtype)
@@ -138,7 +138,7 @@ def _multinomial(r: AtenReader, weights: Array, count: Size, replacement: bool =
 def _rrelu(
     r: AtenReader, x: Array, _: Array, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **__: object
 ) -> list[Array]:
-    """Negative numbers times something between the bounds, which is the second result."""
+    """Scale negative numbers by random factors between the bounds; the factors are the second result."""
     negative = x <= 0
     if training:
         drawn = unit(_words(r, x.shape), computed(x.dtype)).cast(x.dtype)
@@ -150,7 +150,7 @@ def _rrelu(
 
 
 def _low(*bounds: str) -> Callable[..., Array]:
-    """Integers below a bound, or between two, which come first or after a tensor."""
+    """Draw integers below a bound, or between two; the bounds come first or after a tensor."""
 
     def handle(r: AtenReader, *args: Operand, **_: object) -> Array:
         given = dict(zip(bounds, args, strict=False))

@@ -1,4 +1,4 @@
-"""Convolutions: with padding that the module writes, or computed from sizes."""
+"""Convolutions, whose padding is written in the module or computed from sizes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def make_convolution(
     batch_groups: int,
     **attrs: object,
 ) -> Value:
-    """A convolution whose operands fit. pairs: the padding of each spatial axis. The rest are DHLO's attributes."""
+    """Emit a convolution whose operands fit. pairs: the padding of each spatial axis. Others are DHLO's attributes."""
     groups = feature_groups
     low, high = pairs[::2], pairs[1::2]
     batch, channels, *sizes = (x.shape[a] for a in specs["lhs_spec"])
@@ -86,7 +86,7 @@ def _numbers(r: Reader, op: ir.OpView, name: str, count: int) -> tuple[int, ...]
 
 
 def _true(attribute: ir.Attribute) -> tuple[int, ...]:
-    """The numbers of the true elements."""
+    """Return the numbers of the true elements."""
     return tuple(i for i, flag in enumerate(ints(attribute)) if flag)
 
 

@@ -36,20 +36,20 @@ def _typed_dot(r: Reader, op: ir.OpView, operands: list[Operand], numbers: Numbe
 
 
 def make_dot(r: Reader, a: Value, b: Value, numbers: Numbers, dtype: np.dtype, tf32: bool = False) -> Value:
-    """A dot of operands that fit."""
+    """Emit a dot of operands that fit."""
     need_alike(r, a, b, numbers)
     return r.emit("dot_general", (a, b), **numbers, dtype=dtype, tf32=tf32)
 
 
 def need_alike(r: Reader, a: Value, b: Value, numbers: Numbers) -> None:
-    """Axes that are taken together are as long as each other."""
+    """Require that paired axes have equal sizes."""
     for what in ("batch", "contract"):
         for i, j in zip(numbers[f"lhs_{what}"], numbers[f"rhs_{what}"], strict=True):
             r.equal(a.shape[i], b.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
 
 
 def numbers_of(written: object, batch: str = "batching") -> Numbers:
-    """Decode dimension numbers, of StableHLO, CHLO or XLA. batch: what they call axes that are taken together."""
+    """Decode dimension numbers of StableHLO, CHLO or XLA. batch: their name for paired axes."""
     return {
         f"{side}_{own}": tuple(getattr(written, f"{side}_{name}_dimensions"))
         for own, name in (("batch", batch), ("contract", "contracting"))

@@ -1,4 +1,4 @@
-"""`einsum` and `unary_einsum`: sums over what one operand alone has, then a dot, then a transpose."""
+"""`einsum` and `unary_einsum`: sums over labels that one operand alone has, then a dot, then a transpose."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _einsum(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
 
 
 def make_einsum(r: Reader, op: ir.OpView, config: str, values: list[Value], dtype: np.dtype) -> Value:
-    """The sum that a config says."""
+    """Emit the sum that a config describes."""
     config = "".join(config.split())
     left, arrow, result = config.partition("->")
     terms = left.split(",")
@@ -66,7 +66,7 @@ def make_einsum(r: Reader, op: ir.OpView, config: str, values: list[Value], dtyp
 
 
 def _labels(r: Reader, term: str, rank: int) -> tuple[str, ...]:
-    """The labels of a term; the axes of an ellipsis are counted from its end: ".0" is the last."""
+    """Return the labels of a term; the axes of an ellipsis are counted from its end: ".0" is the last."""
     before, dots, after = term.partition("...")
     inside = rank - len(before) - len(after)
     if (inside and not dots) or inside < 0 or not (before + after).isalpha() and before + after:
@@ -75,7 +75,7 @@ def _labels(r: Reader, term: str, rank: int) -> tuple[str, ...]:
 
 
 def _diagonal(x: _Labelled) -> _Labelled:
-    """A label that stands twice takes the diagonal: what is elsewhere is dropped, and the sum over it has one term."""
+    """Take the diagonal for a label that occurs twice."""
     for name in dict.fromkeys(x.labels):
         while x.labels.count(name) > 1:
             first, last = x.labels.index(name), len(x.labels) - 1 - x.labels[::-1].index(name)
@@ -87,7 +87,7 @@ def _diagonal(x: _Labelled) -> _Labelled:
 
 
 def _summed(x: _Labelled, wanted: set[str]) -> _Labelled:
-    """Without the axes that nobody wants."""
+    """Sum over the axes whose labels nothing needs."""
     dims = [i for i, name in enumerate(x.labels) if name not in wanted]
     return _Labelled(x.value.sum(dims), tuple(name for name in x.labels if name in wanted))
 
@@ -97,7 +97,7 @@ def _ordered(x: _Labelled, labels: tuple[str, ...]) -> Value:
 
 
 def _checked(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """The verifier does not look at what a config means."""
+    """Check a config, which the verifier does not look into."""
     result = _einsum(r, op, operands)
     r.need_types(op, [result])
     return result

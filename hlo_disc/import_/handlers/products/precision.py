@@ -1,4 +1,4 @@
-"""How exact a product must be: what a program asks for, of which only TF32 means anything to us.
+"""The precision that a program asks of a product. Only TF32 makes a difference here.
 
 XLA on NVIDIA's GPUs rounds operands of f32 to TF32 unless their precision is HIGHEST, or an algorithm says otherwise
 ("Matmul precision" in JAX's documentation). Everything else is computed at least as exactly as it is asked for.
@@ -22,7 +22,7 @@ _FEW_DIGITS = ("tf32", "f16", "bf16", "f8")
 
 
 def allows_tf32(r: Reader, op: ir.OpView, a: Value, b: Value, dtype: np.dtype) -> bool:
-    """Whether a product may round its operands to TF32: a product of f32 that asks for no more."""
+    """Whether a product of f32 may round its operands to TF32."""
     single = {a.dtype, b.dtype, dtype} == {np.dtype(np.float32)}
     if "algorithm" in op.attributes:
         types, sums, products = r.attr(op, "algorithm", _algorithm)
@@ -39,7 +39,8 @@ def _precisions(attribute: ir.Attribute) -> tuple[str, ...]:
 
 
 def _algorithm(attribute: ir.Attribute) -> tuple[tuple[str, str], str, int]:
-    """Decode a dot algorithm: the types of rounded operands, the type of sums, and how many such products make one."""
+    """Decode a dot algorithm: the types of rounded operands, the type of sums, and the number of products that make
+    one."""
     found = stablehlo.DotAlgorithm(attribute)
     types = str(found.lhs_precision_type), str(found.rhs_precision_type)
     return types, str(found.accumulation_type), found.num_primitive_operations

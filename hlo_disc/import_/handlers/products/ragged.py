@@ -2,7 +2,7 @@
 
 Modes, by the lhs dimension that is ragged (b batch, m and n free, k contracted, g groups):
   m:  [b,m,k], [g,b,k,n], [b,g] -> [b,m,n]      k:  [b,m,k], [b,k,n], [b,g] -> [g,b,m,n]      b:  a plain dot
-Group sizes may also be [g], alike for all. What lies behind the last group is 0.
+Group sizes may also be [g], the same for all. Elements behind the last group give 0.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _next(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _own_axes(r: Reader, x: Value, sizes: Value, prefix: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of x that group sizes have too: `prefix`, or none where they are alike for all."""
+    """Return the axes of x that group sizes have too: `prefix`, or none if the sizes are the same for all."""
     own = prefix if sizes.rank > 1 else ()
     if sizes.rank != len(own) + 1:
         r.unsupported(f"group sizes of rank {sizes.rank} where {len(prefix) + 1} or 1 is expected")
@@ -71,7 +71,7 @@ def _own_axes(r: Reader, x: Value, sizes: Value, prefix: tuple[int, ...]) -> tup
 
 
 def _in_groups(r: Reader, x: Value, sizes: Value, ragged: int, prefix: tuple[int, ...]) -> Value:
-    """x once for each group, along a new first axis: its own elements, and zeros for all others.
+    """Return x once for each group, along a new first axis, with zeros in place of the other groups' elements.
 
     sizes: [g], or with the axes `prefix` of x before.
     """
@@ -86,7 +86,7 @@ def _in_groups(r: Reader, x: Value, sizes: Value, ragged: int, prefix: tuple[int
 
 
 def _running_sum(sizes: Array, inclusive: bool) -> Array:
-    """For each group the sum of all before it, and its own."""
+    """Return for each group the sum of all before it, and the sum including it."""
     rank = sizes.rank
     copies = sizes.cast(I64).broadcast((*sizes.shape, sizes.shape[-1]), (*range(rank - 1), rank))
     mine, other = copies.iota(rank - 1, I64), copies.iota(rank, I64)

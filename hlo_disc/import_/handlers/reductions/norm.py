@@ -1,4 +1,4 @@
-"""Batch normalisation, in its three forms: expanded to what it is defined as. Source: the StableHLO specification."""
+"""Batch normalisation, in its three forms, expanded to its definition. Source: the StableHLO specification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Feature:
-    """The feature axis of a tensor, next to vectors over it. Halves are computed in f32 and rounded once."""
+    """The feature axis of a tensor, for vectors over it. 16-bit floats are computed in f32 and rounded once."""
 
     def __init__(self, r: Reader, op: ir.OpView, x: Value):
         self.r, self.type, self.shape = r, x.dtype, x.shape
@@ -42,7 +42,7 @@ class _Feature:
         return x.cast(self.type).value
 
     def spread(self, x: Array) -> Array:
-        """A vector over the whole tensor."""
+        """Broadcast a vector over the whole tensor."""
         return x.broadcast(self.shape, (self.axis,))
 
     def normalised(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:

@@ -35,7 +35,7 @@ def _reduce(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
 
 
 def _monoid(op: ir.OpView) -> str | None:
-    """The reduction that a region of one op is, without building it: nearly all are."""
+    """Return the reduction of a one-op region without building the region: nearly all are such."""
     block = op.regions[0].blocks[0]
     body = list(block.operations)
     if len(body) != 2 or set(body[0].operands) != set(block.arguments):
@@ -53,7 +53,7 @@ def make_reduce(
     dims: tuple[int, ...],
     body: Region,
 ) -> Sequence[Value]:
-    """A reduction: by name where the body is one of the named."""
+    """Emit a reduction, by name if the body is a named monoid."""
     kind = monoid_kind(body) if not captured else None
     if kind is not None:
         return [r.emit("reduce", (*xs, *inits), dims=dims, kind=kind)]
@@ -61,7 +61,7 @@ def make_reduce(
 
 
 def operands_of(r: Reader, region: ir.Region, values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-    """Operands and initial values in the types that the region combines: a bf16 tensor may be summed in f32."""
+    """Convert operands and initial values to the types that the region combines: a bf16 tensor may be summed in f32."""
     n = len(values) // 2
     _need_scalars(r, values[n:])
     types = [r.decoder.tensor(argument.type)[0] for argument in region.blocks[0].arguments]
@@ -76,7 +76,7 @@ def _need_scalars(r: Reader, inits: Sequence[Value]) -> None:
 
 
 def scalar_body(r: Reader, region: ir.Region, types: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
-    """A region over scalars of these types, and the scalars from outside that it reads."""
+    """Return a region over scalars of these types, and the scalars from outside that it reads."""
     body, captured = r.region(region, [Value(t, (), None, i) for i, t in enumerate(types)])
     scalars = scalar_region(body)
     if scalars is None:
@@ -85,7 +85,7 @@ def scalar_body(r: Reader, region: ir.Region, types: Sequence[np.dtype]) -> tupl
 
 
 def _map(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    """The region's ops on whole tensors."""
+    """Apply the region's ops to whole tensors."""
     xs = [r.data(x) for x in operands]
     r.same_shape(xs)
     region, captured = scalar_body(r, op.regions[0], [x.dtype for x in xs])

@@ -1,7 +1,7 @@
-"""`chlo.scan`: a function of an element and of what is carried, one element of an axis after the other.
+"""`chlo.scan`: a function of an element and of carried values, applied to the elements of an axis in turn.
 
-(x, carry) -> (y, carry). Where what it puts out is what it carries and the function is a sum, product, maximum … of its
-two sides, it is a cumulative op; everything else is a loop. Source: XLA's operation semantics, "Scan".
+(x, carry) -> (y, carry). If the output is the carried value, and the function a sum, product, maximum … of its two
+operands, the scan is a cumulative op. Everything else is a loop. Source: XLA's operation semantics, "Scan".
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @frozen
 class _Scan:
-    """The op: `region` takes an element of each x, then the carried; it returns its outputs, then the carried."""
+    """The op: `region` takes an element of each x, then the carried values; it returns its outputs, then the carried
+    values."""
 
     xs: tuple[Value, ...]
     inits: tuple[Value, ...]
@@ -69,7 +70,7 @@ def _scan(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
 
 
 def _as_cumulative(r: Reader, scan: _Scan) -> list[Value] | None:
-    """Every output is a carried value, which is a monoid's combination of one operand and itself."""
+    """Emit a cumulative op if every output is a carried value, combined by a monoid with one operand; else None."""
     n = len(scan.xs)
     if scan.captured or len(scan.inits) != n or scan.outputs != scan.carried:
         return None
@@ -96,7 +97,7 @@ def _as_cumulative(r: Reader, scan: _Scan) -> list[Value] | None:
 
 
 def _scalar(op: Op) -> Region | None:
-    """An elementwise op of two tensors as a region over scalars."""
+    """Return an elementwise op of two tensors as a region over scalars."""
     inputs = tuple(Value(x.dtype, (), None, i) for i, x in enumerate(op.operands))
     if OPS[op.name].kind != "elementwise":
         return None
@@ -105,7 +106,7 @@ def _scalar(op: Op) -> Region | None:
 
 
 def _as_loop(r: Reader, scan: _Scan) -> list[Value]:
-    """A `while` over the elements."""
+    """Emit a `while` over the elements."""
     length = scan.xs[0].shape[scan.dim]
     wide = [(*v.shape[: scan.dim], length, *v.shape[scan.dim :]) for v in scan.outputs]
     empty = [filled(r, 0, v.dtype, shape) for v, shape in zip(scan.outputs, wide, strict=True)]

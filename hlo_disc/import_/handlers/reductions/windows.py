@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Window:
-    """The attributes of a window op, one entry an axis."""
+    """The attributes of a window op, one entry for each axis."""
 
     window: Shape
     strides: tuple[int, ...]
@@ -38,7 +38,7 @@ class Window:
     high: Shape
 
     def still(self, axis: int) -> bool:
-        """Does the window take each element of the axis by itself?"""
+        """Does the window take each element of the axis alone?"""
         sizes = self.window[axis], self.low[axis], self.high[axis]
         return sizes == (ONE, ZERO, ZERO) and self.strides[axis] == self.base_dilations[axis] == 1
 
@@ -47,7 +47,7 @@ class Window:
         return self.strides[axis] == self.base_dilations[axis] == self.window_dilations[axis] == 1
 
     def inside(self, axis: int) -> bool:
-        """Is there nothing on the axis but its elements, neither padding nor holes?"""
+        """Does the axis have neither padding nor holes?"""
         edges = self.low[axis], self.high[axis]
         return self.base_dilations[axis] == 1 and all(d.is_const and d.value <= 0 for d in edges)
 
@@ -55,7 +55,8 @@ class Window:
 def _static_window(r: Reader, op: ir.OpView, x: Value) -> Window:
     """Read the window of an op of static form.
 
-    When the module is re-opened, a window over the whole axis, or over all before or behind an element, stays that.
+    When a module is re-opened, a window over the whole axis, or over all elements before or after one, stays such a
+    window.
     """
     ones = (1,) * x.rank
 
@@ -95,7 +96,7 @@ def dynamic_reduce_window(r: Reader, op: ir.OpView, operands: list[Operand]) -> 
 
 
 def make_reduce_window(r: Reader, values: Sequence[Value], region: ir.Region, sizes: Window) -> Result:
-    """The elements of each window combined. values: operands, and as many initial values."""
+    """Combine the elements of each window. values: operands, and as many initial values."""
     xs, inits = operands_of(r, region, values)
     r.same_shape(xs)
     body, captured = scalar_body(r, region, [x.dtype for x in (*xs, *xs)])
@@ -123,9 +124,9 @@ def make_reduce_window(r: Reader, values: Sequence[Value], region: ir.Region, si
 
 
 def _where_inside(r: Reader, body: Region, count: int) -> Region:
-    """A body for one more operand, true inside of the array: all else changes nothing, as in XLA.
+    """Return a body with one more operand, true inside the array: other elements change nothing, as in XLA.
 
-    To the specification, padding and holes are initial values, of the new operand False.
+    In the specification, padding and holes are initial values; of the new operand these are False.
     """
 
     def build(b: GraphBuilder, values: tuple[Value, ...]) -> list[Value]:
@@ -143,7 +144,7 @@ def _where_inside(r: Reader, body: Region, count: int) -> Region:
 
 
 def _prefix(r: Reader, n: Dim, window: Dim, low: Dim, high: Dim) -> bool | None:
-    """Whether a window combines all that is from an element on (True), or up to it (False)."""
+    """Whether a window combines all elements from one on (True), or up to one (False); None for other windows."""
     if n == ONE or Truth.YES not in (r.facts.equal(window, n), r.facts.equal(window, Dim.max(n, ONE))):
         return None
     for reverse, (before, after) in ((False, (low, high)), (True, (high, low))):
@@ -167,7 +168,7 @@ def _select_and_scatter(r: Reader, op: ir.OpView, operands: list[Operand]) -> Va
 def make_select_and_scatter(
     r: Reader, x: Value, source: Value, init: Value, regions: Sequence[ir.Region], sizes: Window
 ) -> Value:
-    """Each number of the source at the element of its window that is selected. regions: which is, how they combine."""
+    """Add each element of the source at the selected element of its window. regions: the selection, the combination."""
     pairs = [scalar_body(r, region, [x.dtype] * 2) for region in regions]
     (select, body), captured = with_captures(pairs, 2)
     _check(r, x.shape, sizes)

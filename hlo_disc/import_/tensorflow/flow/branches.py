@@ -1,7 +1,7 @@
-"""Branches, and what they keep for their gradients: an optional tensor each, which the branch of the gradient asks for.
+"""Branches, and the optional tensors that they keep for their gradients.
 
-A branch keeps tensors that others do not have, so there is no tensor that the result of all could be. What is kept is
-computed again where it is asked for, from what the branch was given.
+A branch keeps tensors that others do not have, so no tensor could be the result of all branches. The gradient computes
+kept values again, from the operands of the branch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _OPTIONALS = ("tf.OptionalFromValue", "tf.OptionalNone")
 
 
 class Kept(Token):
-    """An optional that has a value, in the branch that makes it."""
+    """An optional that has a value, inside the branch that makes it."""
 
     def __init__(self, value: Operand):
         self.value = value
 
 
 class Taken:
-    """A branch, which may be followed again. operands: what it was given."""
+    """A branch that can be read again. operands: those it was called with."""
 
     def __init__(self, name: str, operands: Sequence[Operand]):
         self.name = name
@@ -38,14 +38,14 @@ class Taken:
         self._made: tuple[GraphBuilder, list[Operand]] | None = None
 
     def result(self, r: Reader, k: int) -> Operand:
-        """Return result k of the branch, built once in the region that the reader is in."""
+        """Return result k of the branch, computed once in the region that the reader is in."""
         if self._made is None or self._made[0] is not r.builder:
             self._made = r.builder, r.call(self.name, self.operands)
         return self._made[1][k]
 
 
 class Again(Token):
-    """An optional of a branch, outside of it: result k."""
+    """An optional of a branch, seen from outside: its result k."""
 
     def __init__(self, branch: Taken, k: int):
         self.branch = branch
@@ -53,19 +53,20 @@ class Again(Token):
 
 
 class Optionals(Token):
-    """An optional of whichever branch was taken, outside of the branches. each: the optional of each branch."""
+    """The optional of whichever branch was taken, seen from outside. each: the optional of each branch."""
 
     def __init__(self, each: Sequence[Again]):
         self.each = each
 
 
 def of_branch(operands: Sequence[Operand], number: int) -> list[Operand]:
-    """The operands of a branch: the gradient of a branch asks for the optionals that this branch has kept."""
+    """Return the operands of a branch: the gradient of a branch reads the optionals that this branch has kept."""
     return [x.each[number] if isinstance(x, Optionals) else x for x in operands]
 
 
 def choose(r: Reader, index: Value, names: Sequence[str], operands: Sequence[Operand]) -> Result:
-    """The results of one of the functions, the last one for a number that none has; all are given the operands."""
+    """Emit a choice of functions that get all operands; a number without a function takes the last one. Returns the
+    results."""
     regions = [r.functions[name].regions[0] for name in names]
     given = [of_branch(operands, i) for i in range(len(names))]
     values = iter(make_branches(r, index, regions, given))
@@ -76,7 +77,7 @@ def choose(r: Reader, index: Value, names: Sequence[str], operands: Sequence[Ope
 
 
 def _optional(block: Block) -> list[int]:
-    """Which results are optionals."""
+    """Return which results are optionals."""
     made = {op.results[0] for op in block.operations if op.name in _OPTIONALS}
     return [k for k, x in enumerate(block.operations[-1].operands) if x in made]
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Reserved(Bundle):
-    """A list of which only the number of its tensors is known, until one is put into it; None where it grows.
+    """A list of which only the length is known, until a tensor is put into it; None if it grows.
 
-    A list of none may be one that grows as it is written.
+    A list of length 0 may grow when it is written.
 
     Of a list of lists the dtype is that of the tensors in these, known when one is put into it.
     """
@@ -43,7 +43,7 @@ class Reserved(Bundle):
         return made
 
     def filled(self, r: Reader, shape: Shape, dtype: np.dtype | None = None) -> Array:
-        """The list, all of zeros."""
+        """Return the list, filled with zeros."""
         self.shape, self.dtype = shape, self.dtype or dtype
         if self.length is None:
             r.unsupported("a list that grows outside of a loop, or in one without maximum_iterations")
@@ -51,14 +51,14 @@ class Reserved(Bundle):
 
 
 class Repeated(Token):
-    """A list that grows by the same sizes at each turn of a loop: how many it has does not matter."""
+    """A list that grows by the same sizes in each iteration of a loop: its length does not matter."""
 
     def __init__(self, sizes: Symbolic):
         self.sizes = sizes
 
 
 def _program(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """A compiled program in a graph: the function that it was made from, called with what the program takes."""
+    """Inline a compiled program in a graph: the function that it was made from, called with the program's arguments."""
     arguments = r.functions[op.attributes["f"]].regions[0].blocks[0].arguments
     inputs, given = [], dict[str, Dim]()
     for i, (name, shape, argument, x) in enumerate(
@@ -92,9 +92,9 @@ _GROWS = (
 
 
 class Turns(NamedTuple):
-    """How many turns a loop takes at most, None where that is not known, and whether it takes all of them.
+    """The number of iterations of a loop at most, None if unknown, and whether the loop runs all of them.
 
-    counters: arguments of its functions to which each turn adds a number, with what they begin at, and the number.
+    counters: arguments to which each iteration adds a number, with their initial values and that number.
     """
 
     most: Dim | None
@@ -103,9 +103,9 @@ class Turns(NamedTuple):
 
 
 def _bound(turns: Turns, block: Block, operands: list[Operand]) -> None:
-    """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most.
+    """Give a list that grows by a tensor in each iteration, as gradients need it, the maximal number of iterations.
 
-    So has one that each turn writes at the turn's number.
+    A list that each iteration writes at its own number gets it too.
     """
     for argument, after, x in zip(block.arguments, block.operations[-1].operands, operands, strict=True):
         if not isinstance(x, Reserved):
@@ -116,7 +116,7 @@ def _bound(turns: Turns, block: Block, operands: list[Operand]) -> None:
 
 
 def _written_at(block: Block, argument: program.Result, after: program.Result) -> program.Result | None:
-    """The index at which a turn writes a list, and does nothing else to it; None where that is not so."""
+    """Return the index at which an iteration writes a list, if it does nothing else to the list; else None."""
     write = next((op for op in block.operations if after in op.results), None)
     if write is not None and write.name == "tf.TensorListSetItem" and write.operands[0] is argument:
         return write.operands[1]
@@ -124,7 +124,7 @@ def _written_at(block: Block, argument: program.Result, after: program.Result) -
 
 
 def _turns(r: Reader, test: Region, step: Region, operands: list[Operand]) -> Turns:
-    """How many turns a loop takes at most: its `maximum_iterations`, or where the test says that a counter ends."""
+    """Return the maximal number of iterations: `maximum_iterations`, or the end of a counter in the test."""
     most = _size(r, operands[1]) if len(operands) > 1 else None
     if most is not None and r.evaluator.scalar.nonnegative(most):
         return Turns(most)
@@ -158,7 +158,7 @@ def _turns(r: Reader, test: Region, step: Region, operands: list[Operand]) -> Tu
 
 
 def _size(r: Reader, x: Operand) -> Dim | None:
-    """A scalar that is a size."""
+    """Return a scalar that is a size."""
     if isinstance(x, Symbolic) and x.exact and not x.sizes:
         return r.evaluator.scalar.number(x.elements[0])
     return None
@@ -167,7 +167,7 @@ def _size(r: Reader, x: Operand) -> Dim | None:
 def _added(
     r: Reader, block: Block, argument: program.Result, after: program.Result, kept: Mapping[program.Result, Operand]
 ) -> int:
-    """The number that a turn adds to an argument; 0 where it does something else. kept: what no turn changes."""
+    """Return the number that an iteration adds to an argument; else 0. kept: arguments that do not change."""
     makers = {op.results[0]: op for op in block.operations if op.results}
     add = makers.get(after)
     if add is None or add.name not in ("tf.AddV2", "tf.Sub") or argument not in add.operands:
@@ -186,7 +186,7 @@ def _added(
 
 
 def _with_shapes(r: Reader, step: Region, operands: list[Operand]) -> list[Operand]:
-    """Lists get the shapes of what a first turn of the loop puts into them; the turn itself is forgotten."""
+    """Give lists the shapes of the tensors that a first iteration puts into them; that iteration is discarded."""
     given = [x if isinstance(x, (Bundle, Token)) else Value((v := r.data(x)).dtype, v.shape, None, 0) for x in operands]
     returned = r.probe(step, given)  # type: ignore[arg-type]  # the same
     made: list[Operand] = []
@@ -229,18 +229,18 @@ def _case(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _branch(r: Reader, names: Sequence[str], number: int, operands: Sequence[Operand]) -> Result:
-    """The branch that is known to be taken."""
+    """Return the branch that is known to be taken."""
     return r.call(names[number], of_branch(operands, number))
 
 
 def _device(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Which of the devices that an op has branches for this is: a number behind them where it is none."""
+    """Return which of an op's device branches is this device; a number behind them if none is."""
     names = op.attributes["device_names"]
     return Symbolic(np.dtype(np.int32), (), (Dim.const(names.index("CPU") if "CPU" in names else len(names)),))
 
 
 def _stand_in(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Make zeros for a result that a branch does not have, and that nobody reads."""
+    """Make zeros for a result that a branch does not have and that nothing reads."""
     sizes = op.attributes["shape"]
     if sizes is None or None in sizes:
         r.unsupported("a result of unknown size that a branch has not")
@@ -260,7 +260,7 @@ def _reserve(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _is_shape(r: Reader, x: Operand) -> bool:
-    """An element shape is a vector, or -1 where not even the rank is known."""
+    """Whether an element shape is a vector, and not the -1 for an unknown rank."""
     return not (isinstance(x, Symbolic) and not x.sizes)
 
 
@@ -289,7 +289,7 @@ def _set_item(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _grown(r: Reader, x: Array, at: int | None) -> Array:
-    """A list that has room for a tensor at an index."""
+    """Return a list that has room for a tensor at an index."""
     size = x.shape[0]
     if at is not None and size.is_const and at >= size.value:
         return joined([x, filled(r, 0, x.dtype, (Dim.const(at + 1) - size, *x.shape[1:]))], 0)
@@ -299,7 +299,7 @@ def _grown(r: Reader, x: Array, at: int | None) -> Array:
 
 
 def _push(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The last tensor of a list that grows is its last row: the others make room."""
+    """Push a tensor: the last row of a growing list; the others move up."""
     sizes = operands[1]
     if isinstance(sizes, (Kept, Optionals)):
         r.unsupported("the gradient of a branch inside of a loop")
@@ -348,7 +348,7 @@ def _element_shape(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _concat(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """All tensors of a list one behind the other, and how long each is."""
+    """Concatenate the tensors of a list. Returns the result and the length of each."""
     x = array(r, operands[0])
     count, size, *rest = x.shape
     lengths = filled(r, size, I64).broadcast((count,))
@@ -356,7 +356,7 @@ def _concat(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Equal parts: other lists are no tensor."""
+    """Split into equal parts: other lists are no tensor."""
     x, lengths = array(r, operands[0]), r.elements(operands[2])
     if not lengths or any(d is not lengths[0] for d in lengths):
         r.unsupported("parts of different lengths")

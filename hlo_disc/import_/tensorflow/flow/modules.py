@@ -1,4 +1,4 @@
-"""A StableHLO module inside of a graph, as jax2tf makes them: read as any module is, at the sizes of its arguments."""
+"""A StableHLO module inside of a graph, as jax2tf makes it: read like any module, at the sizes of its arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _call(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _spec(r: Reader, x: Value, given: Input, names: dict[Dim, str]) -> list[str]:
-    """The sizes of an argument: those that the module writes as numbers, names for the others."""
+    """Return the sizes of an argument: the module's numbers, and names for the others."""
     if (x.dtype, x.rank) != (given.dtype, len(given.shape)):
         r.unsupported(f"{given.name} is {x!r}, the module's is {given.dtype} of rank {len(given.shape)}")
     spec = []

@@ -1,4 +1,4 @@
-"""Ops that assign to variables: what a variable holds is an operand, and what is assigned a result behind their own."""
+"""Ops that assign to variables: a variable's value is an operand, and its new value a result after the op's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORDS = 256
 
 
 def _assign(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """A variable keeps its shape, but where that is not known."""
+    """Assign: a variable keeps its shape, unless that is not known."""
     made, sizes = r.data(operands[1]), op.operands[0].type.sizes
     if sizes is not None:
         if len(sizes) != made.rank:
@@ -46,12 +46,12 @@ def _by(name: str) -> Handler:
 
 
 def _is_initialized(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """A variable is read when the program is called: there it has a value."""
+    """Return true: a variable is read when the program is called, so it has a value."""
     return Symbolic(np.dtype(np.bool_), (), (True,))
 
 
 def _scatter(kind: str) -> Handler:
-    """Rows at the numbers of rows, or one number for all of them."""
+    """Scatter rows at the numbers of rows, or one row at all of them."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         held, at, updates = (array(r, x) for x in operands)
@@ -64,7 +64,7 @@ def _scatter(kind: str) -> Handler:
 
 
 def _skipped(r: Reader, state: Array, count: Array) -> Array:
-    """The state of a generator of which `count` numbers were drawn: a counter of 128 bits, and a key."""
+    """Return the state of a generator after `count` numbers: a counter of 128 bits, and a key."""
     unsigned = np.dtype(np.uint64)
     low, high, *key = (state.slice(0, i, i + 1) for i in range(r.constants(state.shape, "a generator's state")[0]))
     before = low.emit("bitcast_convert", dtype=unsigned)
@@ -78,12 +78,8 @@ def _read_and_skip(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return [state.value, _skipped(r, state, array(r, operands[2])).value]
 
 
-def _skip(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return _skipped(r, array(r, operands[0]), array(r, operands[2])).value
-
-
 def _drawn(name: str) -> Handler:
-    """Numbers of a distribution from a generator's state: those of the op without one, and the state after them."""
+    """Draw from a generator's state: the numbers of the stateless op, and the state after them."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         state, algorithm, shape, *rest = operands
@@ -107,7 +103,7 @@ HANDLERS: dict[str, Handler] = {
     "ResourceScatterUpdate": _scatter("set"),
     "ResourceStridedSliceAssign": strided_update,
     "RngReadAndSkip": _read_and_skip,
-    "RngSkip": _skip,
+    "RngSkip": lambda r, op, operands: _skipped(r, array(r, operands[0]), array(r, operands[2])).value,
     "StatefulStandardNormalV2": _drawn("StatelessRandomNormalV2"),
     "StatefulTruncatedNormal": _drawn("StatelessTruncatedNormalV2"),
     "StatefulUniform": _drawn("StatelessRandomUniformV2"),

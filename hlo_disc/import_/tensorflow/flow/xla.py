@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 def as_bytes(text: str | bytes) -> bytes:
-    """An attribute that is no text."""
+    """Return the bytes of an attribute that is no text."""
     return text.encode() if isinstance(text, str) else text
 
 
 def _message(op: Node, kind: str) -> Any:
-    """The message of XLA's that an attribute is."""
+    """Parse the XLA message that an attribute contains."""
     from tensorflow.compiler.xla import xla_data_pb2
 
     return getattr(xla_data_pb2, kind).FromString(as_bytes(op.attributes["dimension_numbers"]))
@@ -54,10 +54,6 @@ def _message(op: Node, kind: str) -> Any:
 def _region(r: Reader, op: Node, name: str) -> ir.Region:
     region: ir.Region = r.functions[op.attributes[name]].regions[0]  # of the form of MLIR's
     return region
-
-
-def _as_it_is(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    return operands[: len(op.results)]
 
 
 # --------------------------------------------------------------------------------------------------- products and sums
@@ -112,7 +108,7 @@ def _reduce(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _window(r: Reader, window: Operand, padding: Operand, rest: Sequence[Operand]) -> Window:
-    """rest: strides, and dilations of the operand and the window, which are 1 by default."""
+    """Return the windows. rest: strides, and dilations of the operand and the window, by default 1."""
     sizes, pairs = r.dims(window), r.dims(padding)
     numbers = [tuple(ints(r, x, "strides and dilations")) for x in rest]
     strides, base, holes = [*numbers, *[(1,) * len(sizes)] * (3 - len(numbers))]
@@ -136,7 +132,7 @@ def _select_and_scatter(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _sorted(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The last axis in ascending order, by the first operand."""
+    """Sort the last axis in ascending order of the first operand."""
     xs = [r.data(x) for x in operands]
     return make_sort(r, xs, first_operand_order(r, xs), (), xs[0].rank - 1, True)
 
@@ -166,7 +162,7 @@ def _scatter(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _starts(r: Reader, x: Operand, rank: int) -> list[Operand]:
-    """The elements of a vector, one an axis."""
+    """Return the elements of a vector, one for each axis."""
     if isinstance(x, Symbolic):
         return window_start(x, range(rank), rank)
     return [r.element(r.data(x), i) for i in range(rank)]
@@ -187,7 +183,7 @@ def _pairs(op: Node, rank: int, name: str, default: int) -> list[int]:
 
 
 def _concatenated(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Blocks in row-major order as one tensor, less what it was padded by at the end of each axis."""
+    """Join blocks in row-major order to one tensor, and cut its padding at the end of each axis."""
     xs = [array(r, x) for x in operands]
     counts = _pairs(op, xs[0].rank, "num_concats", 1)
     for axis in reversed(range(len(counts))):
@@ -212,7 +208,7 @@ def _split(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _aligned(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Two operands of one rank: the axes of the one with fewer are those that are said."""
+    """Bring two operands to one rank; attributes name the axes of the one with fewer."""
     a, b = (array(r, x) for x in operands[:2])
     axes = ints(r, operands[2], "the axes")
     if a.rank == b.rank or not axes:
@@ -253,7 +249,7 @@ def _alone(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _cut(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """As many elements of an axis as are said to be there."""
+    """Cut an axis to the stated number of elements."""
     x = array(r, operands[0])
     (axis,) = ints(r, operands[1], "the axis")
     size = array(r, operands[2]).cast(np.int64).reshape((ONE,))
@@ -268,7 +264,7 @@ HANDLERS: dict[str, Handler] = {
             "XlaOptimizationBarrier", "XlaRemoveDynamicDimensionSize", "XlaSetBound", "XlaSharding",
             "XlaSpmdFullToShardShape", "XlaSpmdShardToFullShape",
         ),
-        _as_it_is,
+        lambda r, op, operands: operands[: len(op.results)],
     ),
     "XlaAllReduce": _alone,
     "XlaBroadcastHelper": _aligned,

@@ -34,7 +34,7 @@ def _space_to_depth(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _blocks(r: Reader, op: Node, operands: list[Operand]) -> tuple[Sequence[Dim], Sequence[Dim]]:
-    """The sizes of a block, which the older ops have as an attribute, and what is dropped or padded."""
+    """Return the sizes of a block, which older ops have as an attribute, and the crops or padding."""
     if (size := op.attributes.get("block_size")) is not None:
         return [Dim.const(size)] * 2, r.elements(operands[1])
     return r.elements(operands[1]), r.elements(operands[2])

@@ -1,4 +1,4 @@
-"""Boxes of which those are kept that overlap with no better one: how many is data."""
+"""Selection of boxes that overlap with no better one; their number is data."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def _scalar(r: Reader, x: Operand) -> Array:
-    """An operand that says how many, as data."""
+    """Return an operand that is a number, as data."""
     return Array(r, r.data(x)).cast(I32).reshape(())
 
 
 def _one_picture(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Boxes by their scores."""
+    """Select boxes of one picture by their scores."""
     boxes, scores = array(r, operands[0]).expand(0), array(r, operands[1]).expand(0)
     (most,) = r.sizes(array_1d(r, operands[2]))
     overlap, least = (array(r, x).cast(scores.dtype) for x in operands[3:5])
@@ -44,7 +44,7 @@ def _one_picture(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _pictures(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Boxes of many pictures: of each class by itself, and of these the best of a picture."""
+    """Select boxes of many pictures: first for each class, and of these the best of each picture."""
     boxes, scores = (array(r, x) for x in operands[:2])
     per_class, total = (r.sizes(array_1d(r, x))[0] for x in operands[2:4])
     overlap, least = (array(r, x).cast(scores.dtype) for x in operands[4:6])

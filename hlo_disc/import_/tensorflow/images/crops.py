@@ -45,15 +45,15 @@ class Crops:
         self.down, self.across = y - self.top, x - self.left
 
     def _spread(self, x: Array, axis: int) -> Array:
-        """Numbers of the rows, or the columns, of each box."""
+        """Repeat one number for each row, or each column, of each box."""
         return x.broadcast(self.shape, (0, 1 + axis))
 
     def over(self, x: Array, depth: Dim) -> Array:
-        """A number of each sample for all channels."""
+        """Broadcast a number of each sample over all channels."""
         return x.broadcast((*self.shape, depth), (0, 1, 2))
 
     def at(self, row: Array, column: Array) -> Array:
-        """Vectors of indices of pixels."""
+        """Make vectors of indices of pixels."""
         parts = [self.batch]
         for place, n in ((row, self.image[1]), (column, self.image[2])):
             whole = place.cast(I64)
@@ -61,7 +61,7 @@ class Crops:
         return joined(parts, 3)
 
     def pixels(self, image: Array) -> list[Array]:
-        """Those around each sample: two above and two below."""
+        """Return the pixels around each sample: two above and two below."""
         return [
             image.gather(self.at(row, column), 3)
             for row in (self.top, self.bottom)
@@ -81,7 +81,7 @@ def _crops(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _image_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Compute the gradient of the image: a pixel gets the part of a sample's gradient that it has in the sample."""
+    """Compute the gradient of the image: a pixel gets its share of each sample's gradient."""
     dy, boxes, which = (array(r, o) for o in operands[:3])
     shape = r.sizes(operands[3])
     crops = Crops(r, op, boxes, which, dy.shape[:3], shape)
@@ -95,7 +95,7 @@ def _image_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _boxes_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """How a sample changes along both axes, as far as either end of its box moves it."""
+    """Compute the gradient of the boxes: how a sample changes along both axes when an end of its box moves."""
     dy, image, boxes, which = (array(r, o) for o in operands)
     crops = Crops(r, op, boxes, which, dy.shape[:3], image.shape)
     a, b, c, d = crops.pixels(image.cast(F32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _scale(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
-    """Elements of the input for one of the output."""
+    """Return the number of input elements for each output element."""
     if op.attributes.get("align_corners", False):
         steps = r.evaluator.scalar.maximum(m - 1, Dim.const(1))
         aligned = filled(r, n - 1, F32) / steps
@@ -30,7 +31,7 @@ def _scale(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
 
 
 def _places(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
-    """Where each element of the output lies in the input."""
+    """Return the position of each output element in the input."""
     at = iota(r, (m,), 0, np.int32).cast(F32)
     if op.attributes.get("half_pixel_centers", False):
         return (at + 0.5) * _scale(r, op, n, m) - 0.5
@@ -42,7 +43,7 @@ def _bounded(at: Array, n: Dim) -> Array:
 
 
 def _neighbours(r: Reader, op: Node, n: Dim, m: Dim) -> tuple[Array, Array, Array]:
-    """The elements of the input around each of the output, and how far it is from the lower to the upper one."""
+    """Return the two input elements around each output element, and its distance from the lower one."""
     place = _places(r, op, n, m)
     below = place.op("floor")
     low, high = (_bounded(y.cast(I64), n) for y in (below.maximum(0), place.op("ceil")))
@@ -50,7 +51,7 @@ def _neighbours(r: Reader, op: Node, n: Dim, m: Dim) -> tuple[Array, Array, Arra
 
 
 def _nearest_of(r: Reader, op: Node, n: Dim, m: Dim) -> Array:
-    """The element of the input that each of the output is."""
+    """Return the input element nearest to each output element."""
     at = iota(r, (m,), 0, np.int32).cast(F32)
     if op.attributes.get("half_pixel_centers", False):
         at = at + 0.5
@@ -80,7 +81,7 @@ def _nearest(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _taps(r: Reader, op: Node, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
-    """Four pixels for each new one, and their weights.
+    """Return four pixels for each new one, and their weights.
 
     With pixels in their middle weights are renormalised at the edges.
     """
@@ -114,34 +115,29 @@ def _bicubic(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _bicubic_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The weights as matrices, turned."""
-    dy, image = array(r, operands[0]), array(r, operands[1])
-    x = dy.cast(F32)
-    for axis in (1, 2):
-        shape = (dy.shape[axis], image.shape[axis])
-        column = iota(r, shape, 1, I64)
-        first, *rest = (
-            where(column == at.broadcast(shape, (0,)), weight.broadcast(shape, (0,)), 0)
-            for at, weight in _taps(r, op, shape[1], shape[0])
-        )
-        x = weighed(x, sum(rest, first), axis)
-    return x.cast(result_dtype(op)).value
+def _linear_taps(r: Reader, op: Node, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
+    """Return two pixels for each new one, and their weights."""
+    low, high, lerp = _neighbours(r, op, n, m)
+    return [(low, 1 - lerp), (high, lerp)]
 
 
-def _resize_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Bilinear weights as matrices, turned."""
-    dy, image = array(r, operands[0]), array(r, operands[1])
-    x = dy.cast(F32)
-    for axis in (1, 2):
-        shape = (dy.shape[axis], image.shape[axis])
-        low, high, lerp = _neighbours(r, op, shape[1], shape[0])
-        column = iota(r, shape, 1, I64)
-        zero = lerp.like(0)
-        weights = where(column == low.broadcast(shape, (0,)), (1 - lerp).broadcast(shape, (0,)), zero)
-        weights = weights + where(column == high.broadcast(shape, (0,)), lerp.broadcast(shape, (0,)), zero)
-        x = weighed(x, weights, axis)
-    return x.cast(result_dtype(op)).value
+def _grad_of(taps: Callable[[Reader, Node, Dim, Dim], list[tuple[Array, Array]]]) -> Handler:
+    """Make the handler of a gradient: the weights as matrices, transposed."""
+
+    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
+        dy, image = array(r, operands[0]), array(r, operands[1])
+        x = dy.cast(F32)
+        for axis in (1, 2):
+            shape = (dy.shape[axis], image.shape[axis])
+            column = iota(r, shape, 1, I64)
+            first, *rest = (
+                where(column == at.broadcast(shape, (0,)), weight.broadcast(shape, (0,)), 0)
+                for at, weight in taps(r, op, shape[1], shape[0])
+            )
+            x = weighed(x, sum(rest, first), axis)
+        return x.cast(result_dtype(op)).value
+
+    return handler
 
 
 def _nearest_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -179,7 +175,7 @@ def _rgb_to_hsv(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _shares(hue: Array) -> list[Array]:
-    """How much of red, green and blue a hue has."""
+    """Return the shares of red, green and blue in a hue."""
     six = hue * 6
     parts = (abs(six - 3) - 1, 2 - abs(six - 2), 2 - abs(six - 4))
     return [part.maximum(0).minimum(1) for part in parts]
@@ -213,7 +209,7 @@ def _adjust_saturation(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _adjust_hue(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """A turn of the hue, with the largest and the smallest channel kept."""
+    """Rotate the hue, with the largest and the smallest channel kept."""
     given, delta = (array(r, o) for o in operands)
     x = given.cast(F32)
     red, green, blue = _channels(x)
@@ -237,9 +233,9 @@ HANDLERS: dict[str, Handler] = {
     "HSVToRGB": _hsv_to_rgb,
     "RGBToHSV": _rgb_to_hsv,
     "ResizeBicubic": _bicubic,
-    "ResizeBicubicGrad": _bicubic_grad,
+    "ResizeBicubicGrad": _grad_of(_taps),
     "ResizeBilinear": _bilinear,
-    "ResizeBilinearGrad": _resize_grad,
+    "ResizeBilinearGrad": _grad_of(_linear_taps),
     "ResizeNearestNeighbor": _nearest,
     "ResizeNearestNeighborGrad": _nearest_grad,
 }

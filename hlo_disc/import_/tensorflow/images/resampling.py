@@ -1,4 +1,4 @@
-"""Images whose pixels are means of others: a product with a matrix of weights an axis; and pixels of other places."""
+"""Images whose pixels are weighted means of others, by a matrix of weights for each axis, or are read elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _lanczos(radius: float) -> Callable[[Array], Array]:
 
 
 def _mitchell(d: Array) -> Array:
-    """Mitchell and Netravali's kernel, with a third of blur and of ringing."""
+    """Return Mitchell and Netravali's kernel, with a third of blur and of ringing."""
     near = (d * (7 / 6) - 2) * d * d + 8 / 9
     far = ((d * (-7 / 18) + 2) * d - 10 / 3) * d + 16 / 9
     return where(d < 1, near, where(d < 2, far, 0))
@@ -50,7 +50,7 @@ _KERNELS: dict[str, tuple[float, Callable[[Array], Array]]] = {
 
 
 def _kernel_weights(r: Reader, op: Node, n: Dim, m: Dim, scale: Array, shift: Array) -> Array:
-    """(n, m): of each old element for each new one. Those that lie outside of the image have none."""
+    """Return the weights (n, m) of each old element in each new one; elements outside of the image have none."""
     name = op.attributes.get("kernel_type", "lanczos3")
     if name not in _KERNELS:
         r.unsupported(f"the kernel {name!r}")
@@ -88,7 +88,7 @@ def _scale_and_translate_grad(r: Reader, op: Node, operands: list[Operand]) -> R
 
 
 def _area(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Each new pixel is the mean of what it covers."""
+    """Average the area that each new pixel covers."""
     x = array(r, operands[0])
     if op.attributes.get("align_corners", False):
         r.unsupported("only align_corners=False")
@@ -106,21 +106,21 @@ def _area(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _mirrored(x: Array, n: Array, last: Array) -> Array:
-    """A place beyond the edges, reflected at them as often as it takes."""
+    """Reflect a position beyond the edges, as often as necessary."""
     twice = n * 2
     turn = x - twice * (x / twice).op("floor")
     return where(turn >= n, twice - 1 - turn, turn).maximum(0).minimum(last)
 
 
 def _wrapped(x: Array, n: Array, last: Array) -> Array:
-    """A place of the next copies of an axis, of which each begins where the one before has its last pixel."""
+    """Map a position into repeated copies of an axis, each of which begins at the last pixel of the previous one."""
     turn = last.maximum(1)
     low, high = x + n * ((-x / turn).op("floor") + 1), x - n * (x / turn).op("floor")
     return where(x < 0, low, where(x > last, high, x)).maximum(0).minimum(last)
 
 
 def _on_image(r: Reader, mode: str, x: Array, size: Dim) -> Array:
-    """Where a place beyond the edges of an axis is on it."""
+    """Map a position beyond the edges of an axis into the image."""
     n, last = filled(r, size, F32), filled(r, size - 1, F32)
     if mode == "CONSTANT":
         return x
@@ -134,7 +134,7 @@ def _on_image(r: Reader, mode: str, x: Array, size: Dim) -> Array:
 
 
 def _projected(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Each new pixel is that of the place to which a projection takes it."""
+    """Read each new pixel at the position to which a projection maps it."""
     image, transforms = array(r, operands[0]), array(r, operands[1])
     height, width = r.sizes(operands[2])
     fill = array(r, operands[3]).cast(image.dtype) if len(operands) > 3 else image.like(0)

@@ -1,1 +1,1 @@
-"""Slices, gathers, scatters, and different elements."""
+"""Slices, gathers, scatters, and unique elements."""

@@ -77,7 +77,7 @@ def _elements(r: Reader, x: Operand, count: int) -> Sequence[Dim]:
 
 
 def _wrapped(r: Reader, d: Dim, n: Dim) -> Dim | None:
-    """A position that counts from the end where it is negative; None where only data says so."""
+    """Return a position with negative ones counted from the end; None if only data decides."""
     if d.is_const:
         return d if d.value >= 0 else n + d
     if r.evaluator.scalar.nonnegative(d):
@@ -92,7 +92,7 @@ def _wrapped(r: Reader, d: Dim, n: Dim) -> Dim | None:
 
 
 def _one(r: Reader, x: Array, axis: int, d: Dim, begin: Operand, i: int) -> Array:
-    """One element of an axis, of size 1."""
+    """Take one element of an axis, with size 1."""
     n = x.shape[axis]
     at = None if r.is_opaque(d) else _wrapped(r, d, n)
     if at is not None:
@@ -103,13 +103,13 @@ def _one(r: Reader, x: Array, axis: int, d: Dim, begin: Operand, i: int) -> Arra
 
 
 def _place(r: Reader, begin: Operand, i: int, n: Dim) -> Array:
-    """A position on an axis that is data, counted from the end where it is negative."""
+    """Return a data-dependent position on an axis, with negative ones counted from the end."""
     place = Array(r, r.element(r.data(begin), i)).cast(I64)
     return where(place < 0, place + n, place)
 
 
 def _window(r: Reader, x: Array, axis: int, start: Array, size: Dim) -> Array:
-    """A part of an axis whose place is data."""
+    """Take a part of an axis whose position is data."""
     r.at_most(size, x.shape[axis], f"the size {{0}} to take of dimension {axis} is larger than its {{1}}")
     return x.window(axis, start, size)
 
@@ -139,14 +139,14 @@ def _clamped(r: Reader, d: Dim, n: Dim) -> Dim:
 
 
 def _turned(r: Reader, d: Dim, n: Dim) -> Dim:
-    """Where a position is when the axis is reversed: as a position of the slice, in which negative ones are clamped."""
+    """Return a position on the reversed axis, as a position of a slice, where negative ones are clamped."""
     at = _wrapped(r, d, n)
     assert at is not None
     return r.evaluator.scalar.maximum(n - 1 - at, ZERO) if at.is_const or at is not d else n - 1 - at
 
 
 def _is_data(r: Reader, first: Dim | None, last: Dim | None, stride: int) -> bool:
-    """Whether the place of a range depends on data."""
+    """Whether the position of a range depends on data."""
     found = any(d is not None and r.is_opaque(d) for d in (first, last))
     if found and stride != 1:
         r.unsupported("positions that depend on data with strides other than 1")
@@ -154,13 +154,13 @@ def _is_data(r: Reader, first: Dim | None, last: Dim | None, stride: int) -> boo
 
 
 def _data_place(r: Reader, d: Dim, n: Dim) -> Dim:
-    """A position that counts from the end where it is negative, also where only data says whether it is."""
+    """Return a position with negative ones counted from the end, even if only data decides whether it is negative."""
     at = _wrapped(r, d, n)
     return d + n * Dim.min(Dim.max(-d, ZERO), ONE) if at is None else at
 
 
 def _data_range(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | None) -> Array:
-    """A part whose place depends on data, and whose size may."""
+    """Take a part whose position depends on data, and whose size may."""
     n, scalar = x.shape[axis], r.evaluator.scalar
     low, high = (ZERO if first is None else first), (n if last is None else last)
     span = r.facts.canonical(high - low)
@@ -211,7 +211,7 @@ def _slice_elements(r: Reader, op: Node, x: np.ndarray, begin: np.ndarray, size:
 
 
 def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The gradient of a strided slice: what it took is put back between zeros."""
+    """Compute the gradient of a strided slice: its elements go back between zeros."""
     shape = r.sizes(operands[0])
     dy = array(r, operands[4])
     strides = ints(r, operands[3], "strides")
@@ -266,7 +266,7 @@ def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def strided_update(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """A strided slice of the places says where the new elements go."""
+    """Update by a strided slice of the element numbers, which says where the new elements go."""
     x, new = array(r, operands[0]), array(r, operands[4])
     count = dim_product(x.shape)
     places = iota(r, (count,), 0, I64).reshape(x.shape)
@@ -313,7 +313,7 @@ def _one_hot(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _reverse_flagged(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The axes are those with a flag."""
+    """Reverse the axes that have a flag."""
     axes = [axis for axis, flag in enumerate(ints(r, operands[1], "the axes")) if flag]
     return array(r, operands[0]).reverse(axes).value
 
@@ -328,7 +328,7 @@ def _reverse_sequence(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def take_along(x: Array, at: Array, axis: int) -> Array:
-    """For each place of `at` the element with that index along an axis."""
+    """Take, at each position of `at`, the element with that index along an axis."""
     parts = [at.iota(a, I64).expand(at.rank) if a != axis else at.cast(I64).expand(at.rank) for a in range(x.rank)]
     return x.gather(joined(parts, at.rank), x.rank)
 
@@ -353,7 +353,7 @@ def _roll(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _upper_bound(side: str) -> Handler:
-    """How many elements of sorted rows are below (or at most) each value."""
+    """Count the elements of sorted rows that are below (or at most) each value."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         rows, values = array(r, operands[0]), array(r, operands[1])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Array:
-    """Updates at places that vectors of numbers say: one for each, of the shape of what it goes to."""
+    """Scatter updates at vectors of numbers."""
     depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
     wanted = (*at.shape[:-1], *x.shape[depth:])
     if len(wanted) != updates.rank:
@@ -33,7 +33,7 @@ def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Arra
 
 
 def scatter_into(kind: str) -> Handler:
-    """Updates at places of the first operand. kind: as in `combining`."""
+    """Scatter updates into the first operand. kind: as in `combining`."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x, at, updates = (array(r, o) for o in operands)
@@ -49,7 +49,7 @@ def _scatter_nd(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _segments(kind: str, mean: bool = False) -> Handler:
-    """Rows combined by the number of their segment; a negative number drops the row."""
+    """Combine rows by the number of their segment; a negative number drops the row."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x, ids = array(r, operands[0]), array(r, operands[1])
@@ -80,17 +80,18 @@ def _finite(kind: str, dtype: np.dtype) -> np.generic | np.ndarray:
     if dtype.kind in "iu":
         return identity(kind, dtype)
     info = ml_dtypes.finfo(dtype)
-    return info.min if kind == "max" else info.max
+    end: np.generic = info.min if kind == "max" else info.max
+    return end
 
 
 def _last_segment(r: Reader, ids: Array) -> Dim:
-    """How many there are of what is numbered from 0."""
+    """Return the number of segments that are numbered from 0."""
     most = ids.cast(I64).reduce("max", [0]).maximum(-1) + 1
     return r.sizes(most.reshape((ONE,)).value)[0]
 
 
 def _dense(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Values at their places in a tensor of a default: one place, a vector of such, or a vector of vectors."""
+    """Write values into a tensor of a default, at one position, a vector of positions, or a vector of index vectors."""
     at, values, default = (array(r, operands[i]) for i in (0, 2, 3))
     shape = r.sizes(operands[1])
     at = at.reshape((dim_product(at.shape[:1]), at.shape[1] if at.rank > 1 else ONE))
@@ -99,7 +100,7 @@ def _dense(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _where(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The places of true elements: how many there are is data."""
+    """Return the positions of true elements, whose number is data."""
     x = array(r, operands[0])
     flags = (x if x.dtype == np.bool_ else x != 0).reshape((dim_product(x.shape),))
     number = flags.cast(I64).cumulative("add", 0)
@@ -114,7 +115,7 @@ def _where(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _dynamic_stitch(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Rows at the places that several vectors of numbers say; of two at one place it is the last."""
+    """Write rows at positions from several vectors; if two are equal, the last one wins."""
     half = len(operands) // 2
     if not all(isinstance(x, Symbolic) and x.is_known for x in operands[:half]):
         return _stitched(r, *([array(r, x) for x in part] for part in (operands[:half], operands[half:]))).value
@@ -132,7 +133,7 @@ def _dynamic_stitch(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
-    """Where the places are data, so is how many rows there are; what nothing is for is 0."""
+    """Write rows at positions from data, which also decide the number of rows; rows without a position are 0."""
     flat = [x.reshape((dim_product(x.shape),)) for x in places]
     rest = parts[0].shape[places[0].rank :]
     rows = [x.reshape((at.shape[0], *rest)) for at, x in zip(flat, parts, strict=True)]

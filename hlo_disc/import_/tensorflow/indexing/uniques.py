@@ -1,4 +1,4 @@
-"""Different elements of a vector, and rows by the number of their part: how many there are is data."""
+"""Unique elements of a vector, and rows by the number of their part; their counts are data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def kept(r: Reader, flags: Array) -> tuple[Array, Dim]:
-    """For a vector of truths: the place of each true one among them, -1 for the others; and how many they are."""
+    """Return for each true element its position among the true ones, else -1; and their number."""
     number = flags.cast(I64).cumulative("add", 0)
     total = flags.cast(I64).sum([0]).reshape((ONE,))
     (size,) = r.sizes(total.value)
@@ -28,14 +28,14 @@ def kept(r: Reader, flags: Array) -> tuple[Array, Dim]:
 
 
 def chosen(x: Array, place: Array, size: Dim) -> Array:
-    """The rows with a place, there."""
+    """Return the rows that have a position, at that position."""
     r = x.r
     start = filled(r, 0, x.dtype, (size, *x.shape[1:]))
     return start.scatter(place.expand(1), x, 1)
 
 
 def _groups(r: Reader, x: Array) -> tuple[Array, Array]:
-    """For each element of a vector the number of its value in ascending order, and by that where it is first."""
+    """Return for each element the rank of its value, and for each rank the first position of its value."""
     n = x.shape[0]
     place = x.iota(0, I64)
     xs = [x.value, place.value]
@@ -48,14 +48,14 @@ def _groups(r: Reader, x: Array) -> tuple[Array, Array]:
 
 
 def _differ(r: Reader, x: Array) -> Array:
-    """Whether each element but the first is another one than that before."""
+    """Return whether each element but the first differs from the previous one."""
     n = x.shape[0]
     few = r.evaluator.scalar.minimum(n, ONE)
     return x.slice(0, few, n) != x.slice(0, 0, n - few)
 
 
 def _unique(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """In the order in which elements come first, and for each element the place of its like."""
+    """Return the unique elements in the order of their first occurrence, and for each element its number among them."""
     x = array(r, operands[0])
     if len(operands) > 1 and shape_of(operands[1]) != (Dim.const(0),):
         axis_of(r, operands[1], x.rank)
@@ -74,7 +74,7 @@ def _unique(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _partition(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The rows of each part, in their order."""
+    """Return the rows of each part, in their order."""
     x, parts = (array(r, o) for o in operands)
     for axis, (d, n) in enumerate(zip(parts.shape, x.shape, strict=False)):
         r.equal(d, n, f"dimension {axis} of the numbers of parts and of the data")

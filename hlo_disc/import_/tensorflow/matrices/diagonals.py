@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def on_diagonal(r: Construction, shape: Shape) -> Array:
-    """Where the last two indices are equal."""
+    """Return where the last two indices are equal."""
     return iota(r, shape, len(shape) - 2) == iota(r, shape, len(shape) - 1)
 
 
 def diagonal(r: Reader, x: Array) -> Array:
-    """The elements with two equal last indices."""
+    """Take the elements whose last two indices are equal."""
     n = r.evaluator.scalar.minimum(*x.shape[-2:])
     square = x.slice(x.rank - 2, ZERO, n).slice(x.rank - 1, ZERO, n)
     return where(on_diagonal(r, square.shape), square, 0).sum([x.rank - 1])
 
 
 class Band:
-    """Diagonals of matrices of some size, from the one that is `low` above the main one up to `high`.
+    """A band of diagonals of matrices of one size: from number `low` to `high`, counted upwards from the main one.
 
-    As a matrix of their own each is a row, the uppermost first, in which it begins at the left or ends at the right.
+    Packed, each diagonal is a row, the uppermost first, and is aligned left or right in it.
     """
 
     def __init__(self, r: Reader, op: Node, operands: list[Operand], at: int):
@@ -55,7 +55,7 @@ class Band:
         return found
 
     def start(self, d: Array, rows: Dim, columns: Dim) -> tuple[Array, Array]:
-        """For numbers of diagonals their lengths, and where each begins in its row."""
+        """Return the lengths of diagonals, and where each begins in its row, by their numbers."""
         height, width = (filled(self.r, n, I64) for n in (rows, columns))
         length = (height + d.minimum(0)).minimum(width - d.maximum(0))
         most = filled(self.r, self.longest(rows, columns), I64)
@@ -68,7 +68,7 @@ class Band:
         return (longest,) if self.low == self.high else (Dim.const(self.high - self.low + 1), longest)
 
     def taken(self, x: Array, padding: Array) -> Array:
-        """The diagonals of matrices."""
+        """Take the diagonals of matrices."""
         *batch, rows, columns = x.shape
         wide = (Dim.const(self.high - self.low + 1), self.longest(rows, columns))
         d = self.high - iota(self.r, wide, 0, I64)
@@ -81,7 +81,7 @@ class Band:
         return made.reshape((*batch, *self.shape(rows, columns)))
 
     def put(self, diagonals: Array, rows: Dim, columns: Dim, rest: Array) -> Array:
-        """Matrices with these diagonals; elsewhere they are what `rest` is."""
+        """Return matrices with these diagonals, and `rest` elsewhere."""
         own = self.shape(rows, columns)
         batch = diagonals.shape[: diagonals.rank - len(own)]
         for axis, (n, m) in enumerate(zip(diagonals.shape[len(batch) :], own, strict=True)):

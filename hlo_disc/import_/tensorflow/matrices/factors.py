@@ -27,7 +27,7 @@ lax = jax.lax.linalg
 
 
 def _matrix(r: Reader, x: Operand) -> Value:
-    """An operand of a type that LAPACK has."""
+    """Convert an operand to a type that LAPACK has."""
     value = r.data(x)
     if value.dtype.name not in ("float32", "float64", "complex64", "complex128"):
         r.unsupported(f"factors of {value.dtype}")
@@ -50,7 +50,7 @@ def _qr(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _svd(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Singular values, and vectors as columns of both factors."""
+    """Return singular values, and vectors as columns of both factors."""
     x = _matrix(r, operands[0])
     full = op.name == "tf.XlaSvd" or op.attributes.get("full_matrices", False)
     if not op.attributes.get("compute_uv", True):
@@ -66,7 +66,7 @@ def _svd(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _eigh(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Eigenvalues and vectors of a triangle of a matrix that is its own adjoint, of the operand's type."""
+    """Return eigenvalues and vectors of a self-adjoint matrix, given by one triangle, in the operand's type."""
     x = _square(r, operands[0])
 
     def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -86,7 +86,7 @@ def _eig(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The matrix of which a square matrix is the square, with no eigenvalue of a negative real part.
+    """Return the principal square root of a square matrix.
 
     A matrix of real numbers with a negative eigenvalue has no such real matrix: NaN.
     """
@@ -104,7 +104,7 @@ def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _widened(r: Reader, x: Operand) -> Array:
-    """An operand of a triangular system: LAPACK has no small floats."""
+    """Widen an operand of a triangular system: LAPACK has no small floats."""
     given = array(r, x)
     return given.cast(np.float32) if is_small_float(given.dtype) else given
 
@@ -129,7 +129,7 @@ def _triangular_solve(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _system(r: Reader, a: Array, b: Array) -> tuple[Array, Array]:
-    """Both sides of A x = b with one batch."""
+    """Return both sides of A x = b with a common batch."""
     r.equal(a.shape[-2], a.shape[-1], "rows and columns")
     r.equal(a.shape[-1], b.shape[-2], "the matrix and the rows of the other operand")
     batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
@@ -138,7 +138,7 @@ def _system(r: Reader, a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _lu(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The factors in one, and which row of the matrix each row of theirs is of."""
+    """Return both factors in one matrix, and the row permutation."""
 
     def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
         lu, _, order = lax.lu(a)
@@ -173,7 +173,7 @@ def _determinant(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _log_determinant(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Sign and logarithm of the size, both of the operand's type."""
+    """Return sign and logarithm of the magnitude, both of the operand's type."""
 
     def fn(a: jax.Array) -> tuple[jax.Array, jax.Array]:
         sign, size = formulas.log_determinant(*lax.lu(a)[:2])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def turned(x: Array) -> Array:
-    """The last two axes exchanged."""
+    """Exchange the last two axes."""
     return x.transpose((*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 

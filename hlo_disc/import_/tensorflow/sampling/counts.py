@@ -55,7 +55,7 @@ class Method(NamedTuple):
 
 
 def _drawn(r: Reader, operands: list[Operand], start: Array, wanted: Array, method: Method) -> Array:
-    """A count for each element that is wanted, NaN where there is none, 0 for the others.
+    """Draw a count for each requested element; NaN where there is none, 0 for the others.
 
     start: the number of each element's first block.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Drawn(NamedTuple):
-    """Two numbers that each element has drawn, of which the last is taken first, and how many are left."""
+    """Two numbers that each element has drawn, used last one first, and how many are left."""
 
     first: Array
     second: Array
@@ -51,7 +51,7 @@ def _gamma(r: Reader, op: Node, operands: list[Operand]) -> Result:
     c = 1 / 3 / d.sqrt()
 
     def draw(needed: Array, of: Drawn, used: Array, normal: bool) -> tuple[Array, Drawn, Array]:
-        """A number where one is needed, from a block of its own where none is left."""
+        """Return a number where one is needed, from a new block if none is left."""
         words = block(r, operands, start + used, F64)
         fresh = normal_pair(*words) if normal else [unit(x, F64) for x in words]
         fetched = needed & (of.left == 0)

@@ -32,7 +32,7 @@ _DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 
 
 def _words(r: Reader, x: Operand) -> list[Array]:
-    """The elements of a vector of 64 bits, each as a low and a high word."""
+    """Split the elements of a vector of 64 bits into low and high words."""
     made: list[Array] = []
     line = array(r, x)
     for i in range(line.shape[0].value):
@@ -58,7 +58,7 @@ def _key_counter_algorithm(r: Reader, op: Node, operands: list[Operand]) -> list
 
 
 def seeded(handler: Handler) -> Handler:
-    """The older form of an op: a seed in place of a key, a counter and an algorithm."""
+    """Make the handler of an op's older form: a seed in place of a key, a counter and an algorithm."""
 
     def older(r: Reader, op: Node, operands: list[Operand]) -> Result:
         shape, seed, *rest = operands
@@ -80,7 +80,7 @@ def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array
 
 
 def unit(bits: Array, dtype: np.dtype) -> Array:
-    """Numbers in [0, 1) from the low bits of words."""
+    """Return numbers in [0, 1) from the low bits of words."""
     digits = _DIGITS[dtype.name]
     if dtype == F64:  # the first word is the high one
         bits = whole((bits >> 32).cast(U32), bits.cast(U32))
@@ -107,7 +107,7 @@ def _all_integers(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """By the method of Box and Muller, two at a time."""
+    """Draw by the method of Box and Muller, two at a time."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
     count = dim_product(shape)
     pairs = (count + 1) // 2
@@ -117,7 +117,7 @@ def _normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def normal_pair(first: Array, second: Array) -> list[Array]:
-    """Two normal numbers of two words, of f64 where these have 64 bits."""
+    """Return two normal numbers from two words; of f64 if the words have 64 bits."""
     dtype = F64 if first.dtype == U64 else F32
     size = (unit(first, dtype).maximum(1e-7).log() * -2).sqrt()
     turn = unit(second, dtype) * (2 * math.pi)
@@ -129,7 +129,7 @@ RESERVED = 256
 
 
 def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) -> list[Array]:
-    """Four words for each number of a block, or two of 64 bits for f64."""
+    """Return four words for each number of a block, or two of 64 bits for f64."""
     key, counter = array(r, operands[1]), array(r, operands[2])
     word, low, high = (Array(r, r.element(x.value, i)) for x, i in ((key, 0), (counter, 0), (counter, 1)))
     at = low + number
@@ -139,7 +139,7 @@ def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) ->
 
 
 def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:
-    """For each element of a result, in one line: the index of its distribution, and that of its sample.
+    """Return for each element of a flat result the index of its distribution, and that of its sample.
 
     given: a parameter of each distribution; `shape` ends with its shape. Samples of one distribution are neighbours.
     """
@@ -153,7 +153,7 @@ def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:
 
 
 def _truncated_normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Normal numbers below 2 in magnitude: a few at a time are the first such of blocks of their own."""
+    """Draw normal numbers below 2 in magnitude: the first such ones of a few at a time, from blocks of their own."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
     philox_only(r, operands)
     wide = F64 if dtype == F64 else F32
@@ -177,7 +177,7 @@ def _truncated_normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _multinomial(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Classes by the weights whose logarithms are given, in rows: where a part of their sum is reached.
+    """Draw classes by log-weights, in rows: the class at which a random part of their sum is reached.
 
     The numbers are those that TensorFlow's kernel draws on one thread.
     """
@@ -197,7 +197,7 @@ def _multinomial(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _shuffle(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Each row in turn is exchanged with one of those from it on."""
+    """Shuffle: exchange each row in turn with a random one from it on."""
     x = array(r, operands[0])
     line = x.shape[:1]
     place = iota(r, line, 0, U32)

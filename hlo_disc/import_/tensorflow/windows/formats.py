@@ -1,4 +1,4 @@
-"""Axes and sizes of one data format in another: "NHWC" and the like."""
+"""Axes and sizes of one data format in another, as "NHWC" in "NCHW"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _formats(op: Node) -> tuple[str, str]:
 
 
 def _new_axes(op: Node) -> np.ndarray:
-    """Where each axis is in the other format."""
+    """Return the position of each axis in the other format."""
     source, target = _formats(op)
     return np.array([target.index(name) for name in source])
 
@@ -45,7 +45,7 @@ def _axes_known(r: Reader, op: Node, x: np.ndarray) -> np.ndarray | None:
 
 
 def _order(r: Reader, op: Node, count: int) -> list[int]:
-    """Which rows of a vector are those of the other format: one an axis, or one for each that has windows."""
+    """Return the order of a vector's rows in the other format: one for each axis, or one for each axis with windows."""
     source, target = _formats(op)
     if count == len(source) - len(_OUTSIDE):
         source, target = ("".join(name for name in text if name not in _OUTSIDE) for text in (source, target))

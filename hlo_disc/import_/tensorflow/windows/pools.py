@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _pooling(r: Reader, op: Node, shape: Sequence[Dim], given: Sequence[Operand] = ()) -> Pool:
-    """Window, strides and padding of every axis. given: window and strides, where they are operands."""
+    """Return window, strides and padding of every axis. given: window and strides, if they are operands."""
     space = Spatial(op, len(shape))
     if given:
         window, strides = (ints(r, x, "windows and strides") for x in given)
@@ -36,7 +36,7 @@ def _pooling(r: Reader, op: Node, shape: Sequence[Dim], given: Sequence[Operand]
 
 
 def _least(x: Array) -> float | None:
-    """The start of a maximum where it is not the type's least number."""
+    """Return the start of a maximum if it is not the type's least number."""
     return None if x.dtype.kind in "iu" else -np.inf
 
 
@@ -52,7 +52,7 @@ def _avg_pool(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _taken(x: Array, pool: Pool) -> Array:
-    """How many elements each window has."""
+    """Count the elements of each window."""
     if all(Dim.of(d) is ZERO for pair in pool.pads for d in pair):
         return x.like(dim_product(pool.window))
     return pool.reduce(filled(x.r, 1, x.dtype, x.shape), "add")
@@ -64,26 +64,26 @@ def _max_pool_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _avg_pool_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Every window gives its elements an equal part."""
+    """Compute the gradient of a mean: every window gives its elements equal parts."""
     shape, dy = r.sizes(operands[0]), array(r, operands[1])
     pool = _pooling(r, op, shape)
     return pool.spread(dy / _taken(filled(r, 0, dy.dtype, shape), pool), shape).value
 
 
 def _largest(x: Array, pool: Pool) -> list[Array]:
-    """The maximum of each window, and its place in the tensor, counted in row-major order; of equal ones the first."""
+    """Return the maximum of each window, and its row-major position in the tensor; of equal ones the first."""
     return pool.maxima(x, numbered(x.r, x.shape, x.rank), _least(x), nans=False)
 
 
 def _max_pool_grad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Take the element of the gradient where each window has its maximum."""
+    """Take the element of the gradient at the maximum of each window."""
     x, _, dy = (array(r, o) for o in operands[:3])
     _, at = _largest(x, _pooling(r, op, x.shape, operands[3:]))
     return dy.reshape((dim_product(dy.shape),)).take(at, 0).value
 
 
 def _max_pool_places(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Places are counted in an image, or in all of them."""
+    """Return the positions, counted in an image or in the whole tensor."""
     x = array(r, operands[0])
     made, at = _largest(x, _pooling(r, op, x.shape))
     if not op.attributes.get("include_batch_in_index", False):
@@ -93,7 +93,7 @@ def _max_pool_places(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _max_pool_grad_at(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The gradient at the places of the maxima."""
+    """Compute the gradient at the positions of the maxima."""
     x, dy, at = (array(r, o) for o in operands)
     count = dim_product(x.shape)
     place = at.cast(I64)

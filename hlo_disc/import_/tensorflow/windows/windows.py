@@ -1,4 +1,4 @@
-"""Convolutions, with their gradients; padding is worked out for sizes that only a call knows."""
+"""Convolutions with their gradients. Padding is computed for sizes that only a call knows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _known(r: Reader, d: Dim, what: str) -> int:
 
 
 def _windows(r: Reader, op: Node, x: Array, sizes: Sequence[Dim], w: Sequence[Dim], groups: int) -> Convolution:
-    """The windows of a convolution over axes of these sizes, with a kernel (…, x's features, y's features)."""
+    """Return the windows of a convolution over axes of these sizes, with a kernel (…, x's features, y's features)."""
     space = Spatial(op, x.rank)
     strides, holes = space.numbers("strides"), space.numbers("dilations")
     k = len(space.axes)
@@ -68,7 +68,7 @@ def _windows(r: Reader, op: Node, x: Array, sizes: Sequence[Dim], w: Sequence[Di
 
 
 def _groups(r: Reader, channels: Dim, inputs: Dim) -> int:
-    """How many groups of channels there are, of which a kernel takes so many."""
+    """Return the number of groups of channels, each as large as the kernel's."""
     if channels is inputs:
         return 1
     taken = _known(r, inputs, "the input channels of a kernel")
@@ -81,7 +81,7 @@ def _groups(r: Reader, channels: Dim, inputs: Dim) -> int:
 
 
 def _flat(w: Sequence[Dim]) -> Shape:
-    """The shape of a depthwise kernel as one of groups: each of its channels is one."""
+    """Return the shape of a depthwise kernel as a grouped one: each of its channels is a group."""
     *window, channels, times = w
     return (*window, ONE, channels * times)
 
@@ -137,7 +137,7 @@ def _conv_filter_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _dilation(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The maximum of elements plus those of a kernel."""
+    """Dilate: take the maximum of elements plus those of a kernel."""
     x, w = (array(r, o) for o in operands)
     strides, rates = op.attributes["strides"][1:3], op.attributes["rates"][1:3]
     rows, columns, _ = w.shape
@@ -161,7 +161,7 @@ def _dilation(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def extract_patches(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """The elements of each window as channels."""
+    """Return the elements of each window as channels."""
     x = array(r, operands[0])
     (_, h, v, _), strides, rates = op.attributes["ksizes"], op.attributes["strides"][1:3], op.attributes["rates"][1:3]
     reach = [(h - 1) * rates[0] + 1, (v - 1) * rates[1] + 1]

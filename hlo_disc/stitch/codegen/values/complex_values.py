@@ -1,6 +1,6 @@
-"""Complex numbers as a kernel holds them between memory and their parts: a vector of both parts of every lane in turn.
+"""Complex numbers in registers: a vector that interleaves real and imaginary parts.
 
-Nothing computes on them. `complex` makes one to be stored, `real` and `imag` take one apart that was loaded, so that
+Nothing computes on this form. `complex` makes it for a store, and `real` and `imag` split it after a load, so that
 memory is read and written in whole vectors. A scalar is a vector of two; `lanes` counts numbers.
 """
 
@@ -24,7 +24,7 @@ def join(b: Builder, re: Val, im: Val) -> Val:
 
 
 def part(b: Builder, z: Val, k: int) -> Val:
-    """The real (0) or imaginary (1) parts."""
+    """Return the real (0) or imaginary (1) parts."""
     parts = _counted(z, 2 * max(z.lanes, 1))
     return b.lanes.every_second(parts, k)
 
@@ -35,7 +35,7 @@ def _counted(x: Val, lanes: int) -> Val:
 
 
 def spread(b: Builder, z: Val, lanes: int) -> Val:
-    """A scalar in all lanes."""
+    """Broadcast a scalar to all lanes."""
     return z if z.lanes == lanes else join(b, b.splat(part(b, z, 0), lanes), part(b, z, 1))
 
 
@@ -65,6 +65,6 @@ def store(body: Body, z: Val, leaf: InMemory, at: Index) -> None:
 
 
 def _both(body: Body) -> Val | None:
-    """The mask of lanes, for both parts."""
+    """Repeat the mask of lanes for both parts."""
     mask = body.mask
     return None if mask is None else _counted(join(body.b, mask, mask), 2 * mask.lanes)

@@ -1,11 +1,11 @@
-"""Elements in memory and in registers: how each type is held, and how one becomes another.
+"""Elements in memory and in registers: the form of each type, and conversions.
 
 Registers hold floats of up to 16 bits as f32, integers of fewer than 8 as i8 (in range, with their sign), bool as i1.
 Memory holds all of these as ml_dtypes does: a byte for what is smaller, its spare bits zero.
 
-What a register holds of a type is an element of it: every op rounds its result (`settle`), so that a value is the same
-in all kernels that compute it, and as it is in memory. With `ModuleBuilder.excess_precision` f16 and bf16 are rounded
-where they are stored, converted or seen as bits instead.
+A register holds exact elements of its type: every op rounds its result (`settle`), so that a value is the same in all
+kernels that compute it, and in memory. With `ModuleBuilder.excess_precision`, f16 and bf16 are rounded only where they
+are stored, converted or read as bits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def from_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
 
 
 def to_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """A register value as it is stored."""
+    """Convert a register value to the form in which it is stored."""
     if dtype == BOOL:
         return b.cast(arith.ExtUIOp, b.i8, x)
     to = b.memory_type(dtype)
@@ -45,13 +45,13 @@ def to_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
 
 
 def low_bits(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """An integer with the bits that its register has to spare set to zero."""
+    """Clear the spare bits of an integer's register."""
     bits = bit_width(dtype)
     return x if bits >= 8 else b.apply(arith.AndIOp, x, b.like((1 << bits) - 1, x))
 
 
 def wrap(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """The integer that the low bits of a register mean."""
+    """Reduce a register to the integer of its low bits."""
     bits = bit_width(dtype)
     if bits >= 8:
         return x
@@ -59,7 +59,7 @@ def wrap(b: Builder, x: Val, dtype: np.dtype) -> Val:
 
 
 def sign_extended(b: Builder, x: Val, bits: int) -> Val:
-    """The low bits of a register as a signed integer."""
+    """Return the low bits as a signed integer."""
     if bits >= 8:
         return x
     spare = b.like(8 - bits, x)
@@ -67,14 +67,14 @@ def sign_extended(b: Builder, x: Val, bits: int) -> Val:
 
 
 def settle(b: Builder, x: Val, dtype: np.dtype, known: Known = Known.NOTHING) -> Val:
-    """A result of arithmetic as an element of its type: narrow integers wrap, small floats are rounded."""
+    """Convert a result of arithmetic to an element of its type: narrow integers wrap, small floats are rounded."""
     if dtype == BOOL or keeps_more(b, dtype):
         return x
     return round_small(b, x, dtype, known) if is_float(dtype) else wrap(b, x, dtype)
 
 
 def keeps_more(b: Builder, dtype: np.dtype) -> bool:
-    """Whether registers hold more of its elements than the type has."""
+    """Whether registers hold more of the type's elements than memory does."""
     return b.module.excess_precision and is_small_float(dtype) and dtype.itemsize > 1
 
 
@@ -82,7 +82,7 @@ def keeps_more(b: Builder, dtype: np.dtype) -> bool:
 
 
 def convert(b: Builder, x: Val, source: np.dtype, target: np.dtype) -> Val:
-    """Elements of `source` as elements of `target`, both in registers."""
+    """Convert elements of `source` to elements of `target`, both in registers."""
     to = b.register_type(target)
     if target == BOOL:
         return b.compare("!=", x, 0)
@@ -110,12 +110,12 @@ def _resize_float(b: Builder, x: Val, to: ir.Type) -> Val:
 
 
 def round_small(b: Builder, x: Val, dtype: np.dtype, known: Known = Known.NOTHING) -> Val:
-    """Round to a small float, but keep it widened; larger ones as they are."""
+    """Round to a small float, but keep it widened; larger floats stay."""
     return b.cast(arith.ExtFOp, x.element, _narrowed(b, x, dtype, known)) if is_small_float(dtype) else x
 
 
 def _narrowed(b: Builder, x: Val, dtype: np.dtype, known: Known) -> Val:
-    """Rounded to a small float."""
+    """Round to a small float."""
     small = b.vec(x.lanes, b.memory_type(dtype))
 
     def build() -> MlirValue:
@@ -128,7 +128,7 @@ def _narrowed(b: Builder, x: Val, dtype: np.dtype, known: Known) -> Val:
 
 
 def _float_to_int(b: Builder, x: Val, target: np.dtype) -> Val:
-    """Towards zero, clamped to what the type holds; NaN becomes 0."""
+    """Convert towards zero, clamped to the type's range; NaN becomes 0."""
     lowest, highest = int_limits(target)
     low, high = float(lowest), float(highest + 1)
     inside = b.apply(arith.AndIOp, b.compare(">=", x, low), b.compare("<", x, high))
@@ -142,13 +142,13 @@ def _float_to_int(b: Builder, x: Val, target: np.dtype) -> Val:
 
 
 def bitcast(b: Builder, x: Val, source: np.dtype, target: np.dtype) -> Val:
-    """Elements with the same bits, as many of them."""
+    """Reinterpret elements as others of the same width."""
     bits = as_bits(b, x, source)
     return from_bits(b, bits, target)
 
 
 def as_bits(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """An element as an integer of its width, at least 8."""
+    """Return an element as an integer of its width, at least 8."""
     v = to_memory(b, x, dtype)
     if not is_float(dtype):
         return v
@@ -158,7 +158,7 @@ def as_bits(b: Builder, x: Val, dtype: np.dtype) -> Val:
 
 
 def from_bits(b: Builder, bits: Val, dtype: np.dtype) -> Val:
-    """The reverse."""
+    """Return an element from such an integer."""
     if is_float(dtype):
         width = bit_width(dtype)
         bits = bits if width >= 8 else b.cast(arith.TruncIOp, b.int_type(width), bits)

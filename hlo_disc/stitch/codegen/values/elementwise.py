@@ -91,7 +91,7 @@ def _remainder(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _safe_divisor(b: Builder, o: Op, n: Val, d: Val) -> Val:
-    """The divisor with 1 in place of what traps: 0, and -1 under the most negative number."""
+    """Replace the divisors that trap by 1: 0, and -1 under the most negative number."""
     traps = b.compare("==", d, 0)
     dtype = o.operands[0].dtype
     if not is_unsigned(dtype):
@@ -124,7 +124,7 @@ def _count_leading_zeros(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _integer_power(b: Builder, o: Op, base: Val, exponent: Val) -> Val:
-    """By squaring. A reciprocal rounds to zero unless the base is 1 or -1."""
+    """Raise to a power by squaring. A reciprocal rounds to zero unless the base is 1 or -1."""
     dtype = o.operands[0].dtype
     lanes = max(base.lanes, exponent.lanes)
     base, exponent = b.splat(base, lanes), b.splat(exponent, lanes)
@@ -161,7 +161,7 @@ def _bitcast(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _next_after(b: Builder, o: Op, x: list[Val]) -> Val:
-    """The neighbour of the first towards the second: sizes are ordered as the integers that their bits are."""
+    """Return the neighbour of the first towards the second: magnitudes are ordered as the integers of their bits."""
     start, end = x
     dtype = o.operands[0].dtype
     size = as_bits(b, b.apply(math.AbsFOp, start), dtype)
@@ -176,7 +176,7 @@ def _next_after(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _atan2(b: Builder, o: Op, x: list[Val]) -> Val:
-    """Two zeros are looked at here, because MLIR folds the angle of constant ones to NaN."""
+    """Compute the angle. Two zeros are handled here, because MLIR folds the angle of constant ones to NaN."""
     height, width = x
     left = b.compare("<", b.apply(math.CopySignOp, b.like(1.0, width), width), 0.0)
     straight = b.apply(math.CopySignOp, b.select(left, b.like(np.pi, width), b.like(0.0, width)), height)
@@ -185,7 +185,7 @@ def _atan2(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _reduce_precision(b: Builder, o: Op, x: list[Val]) -> Val:
-    """Rounded as integers that floats' bits are; mini floats as the f32 that they are computed in."""
+    """Round the integers of floats' bits; mini floats as the f32 in which they are computed."""
     dtype = o.operands[0].dtype
     held = dtype if dtype.itemsize > 1 else np.dtype(np.float32)
     info, own = ml_dtypes.finfo(held), ml_dtypes.finfo(dtype)
@@ -288,7 +288,7 @@ _EXACT_IN_TWO_BYTES = frozenset(
 
 
 def _settled(name: str, rule: Rule) -> Rule:
-    """The row with a result that is an element of its type."""
+    """Wrap a row so that its result is an element of its type."""
 
     def settled(b: Builder, o: Op, x: list[Val]) -> Val:
         made, dtype = rule(b, o, x), o.operands[-1].dtype
@@ -307,7 +307,7 @@ assert ELEMENTWISE.keys() == _OPS, ELEMENTWISE.keys() ^ _OPS
 class Monoid:
     """A reduction: its identity for a dtype, how two values combine, and the vector.kind that folds lanes.
 
-    Values are combined in registers as they are: what comes out in the end has to be settled.
+    Values are combined in registers without rounding, so the final result has to be settled.
     """
 
     identity: Callable[[np.dtype], Any]
@@ -333,7 +333,8 @@ def _all_ones(dtype: np.dtype) -> int:
 
 
 def _extremum(floating: Make, otherwise: Rule) -> Rule:
-    """Among equal elements a reduction may return either zero: telling them apart costs three more instructions."""
+    """Combine to the extremum. Of two zeros it may return either, since telling them apart costs three more
+    instructions."""
 
     def rule(b: Builder, o: Op, x: list[Val]) -> Val:
         return b.apply(floating, *x, fastmath=b.no_signed_zeros) if b.is_float(x[0]) else otherwise(b, o, x)

@@ -80,7 +80,7 @@ def signed(x: int) -> int:
 class OpenScope:
     """A region under construction. `op` is the loop or if that it belongs to, None for a function's body.
 
-    known: what has been computed in it, by the op and its operands.
+    known: the values computed in it, by op and operands.
     """
 
     __slots__ = ("conditional", "depth", "known", "op", "open")

@@ -60,8 +60,8 @@ LEAST_ROWS = 64
 class AttentionVariant(Variant):
     """One compiled form of an attention group. Kernel arguments: buffers, symbols, items, items a block, rows, chunks.
 
-    first, second: the dots as products, rows the queries', every axis apart. few: the form for few query rows. tiles:
-    both dots by `register_tile`.
+    first, second: the dots as products, rows the queries', every axis apart. few: the variant for few query rows.
+    tiles: both dots by `register_tile`.
     """
 
     group: Group
@@ -96,23 +96,23 @@ class AttentionVariant(Variant):
 
     @property
     def copied(self) -> bool:
-        """Are the values packed?"""
+        """Whether the values are packed."""
         return self.tiles or self.second.col_axis.col_stride is not ONE
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Columns of a tile of the first dot, and of the second."""
+        """Return the columns of a tile of the first dot, and of the second."""
         vectors = (tile_vectors(p, self.lanes, self.device, self.tiles) for p in (self.first, self.second))
         first, second = (n * self.lanes for n in vectors)
         return first, second
 
     @property
     def stride(self) -> Dim:
-        """From one row of scores to the next: room for whole tiles, and no power of two."""
+        """Return the distance between rows of scores: whole tiles fit, and it is no power of two."""
         return _panels(self.first, self.widths[0]) * self.widths[0] + self.lanes
 
     def layout(self) -> tuple[list[Dim], Dim]:
-        """Element offsets in fast memory of sums, factors, scores, packed keys and values, rest of K, and the end."""
+        """Return element offsets in fast memory: sums, factors, scores, packed keys and values, rest of K, the end."""
         keys = ZERO if self.few else self.panel_room(self.first, self.widths[0])
         values = self.panel_room(self.second, self.widths[1]) if self.copied else ZERO
         rows = self.steps[0]
@@ -125,14 +125,14 @@ class AttentionVariant(Variant):
         return offsets[:-1], offsets[-1]
 
     def panel(self, p: Product, width: int) -> Dim:
-        """Elements of a packed panel."""
+        """Return the elements of a packed panel."""
         return panel_depth(self.tiles, p.depth) * width
 
     def panel_room(self, p: Product, width: int) -> Dim:
         return _panels(p, width) * self.panel(p, width)
 
     def fast_bytes(self) -> Dim:
-        """Fast memory of a block."""
+        """Return the fast memory of a block."""
         return self.layout()[1] * self.dtype.itemsize
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
@@ -163,7 +163,7 @@ class AttentionVariant(Variant):
 
 
 def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """The forms of an attention group: for few query rows where there can be fewer than keys, and for many."""
+    """Return the variants of an attention group: for few query rows, if they may be fewer than keys, and for many."""
     scores = scores_of(group.ops, facts)
     if scores is None:
         raise CompileError("an attention group is no attention")
@@ -182,13 +182,13 @@ def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: C
 
 
 def _takes_tiles(first: Product, second: Product, scores: Scores) -> bool:
-    """Are both products those of `register_tile`, once the weights are in memory?"""
+    """Whether `register_tile` computes both products, once the weights are in memory."""
     types = {first.rows.source.dtype, first.cols.source.dtype, second.cols.source.dtype, scores.weights.dtype}
     return types == {BF16} and is_paired(first, inner=False) and is_paired(second, inner=False)
 
 
 def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product, Product]:
-    """Both dots with the queries along rows. The weights, the second dot's row operand, are not in memory."""
+    """Return both dots with the queries along rows. The weights, the second dot's row operand, are not in memory."""
     one, two = scores.first, scores.second
     left, right = (operand(x, group, facts) for x in one.operands)
     whole = Group(PART, (), (one.result,), (one.result,))
@@ -215,7 +215,7 @@ def _panels(p: Product, width: int) -> Dim:
 
 
 class _AttentionParts:
-    """The device functions of a variant."""
+    """Builds the device functions of a variant."""
 
     def __init__(self, b: Builder, v: AttentionVariant):
         p, q, lanes = v.first, v.second, v.lanes
@@ -268,7 +268,7 @@ class _AttentionKernel:
         self.columns = sizes(self.q.col_axis.size)
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """One batch element, and the query rows from `first` on."""
+        """Compute one batch element's query rows from `first` on."""
         b, p, q, sizes = self.b, self.p, self.q, self.sizes
         at = IndexMath(b, 1).delinear(Index(number), sizes.shape([p.axes[a].size for a in p.batch]))
         self.batch = [i.base for i in at]

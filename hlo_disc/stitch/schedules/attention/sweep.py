@@ -46,7 +46,7 @@ class Sweep:
 
     @property
     def scaled(self) -> bool:
-        """Does a row have a factor?"""
+        """Whether a row has a factor."""
         return self.folded is not None
 
     def __call__(
@@ -64,14 +64,15 @@ class Sweep:
         self.call(*buffers, *[memory[v] for v in self.leaves], stride, *symbols, *batch, row, rows)
 
     def _leaves(self) -> list[Value]:
-        """The group's inputs that the ops between read."""
+        """Return the group's inputs that the ops between the dots read."""
         results = [v for op in self.scores.middle for v in op.results]
         ops = backward_slice(results, set(self.group.ops) - {self.scores.first})
         found = {x for op in ops for x in op.operands}
         return [v for v in self.group.inputs if v in found]
 
     def _folded(self) -> tuple[Value, Value, bool] | None:
-        """(what stays, what is the same for all keys, whether it divides) of weights that are a quotient or product."""
+        """Split weights that are a quotient or product: (what stays, what is the same for all keys, whether it
+        divides)."""
         op = self.scores.weights.op
         if op is None or op not in self.scores.middle or op.name not in ("divide", "multiply"):
             return None
@@ -85,7 +86,7 @@ class Sweep:
         return None
 
     def _uniform(self, value: Value) -> bool:
-        """Is the value the same for all keys?"""
+        """Whether the value is the same for all keys."""
         if value in self.scores.at and not self.scores.has_keys(value):
             return True
         op = value.op
@@ -96,7 +97,8 @@ class Sweep:
         return False
 
     def _types(self) -> list[ir.Type]:
-        """Scores, factors, what is read; the stride of a row, symbols, batch, the first row, rows."""
+        """Return the parameters' types: scores, factors, inputs; the stride of a row, symbols, batch, the first row,
+        rows."""
         b = self.b
         types = [b.buffer_type(self.element)] * 2 + [b.buffer_type(b.memory_type(v.dtype)) for v in self.leaves]
         return types + [b.index_type] * (len(self.group.symbols) + len(self.batch) + 3)
@@ -119,7 +121,7 @@ class Sweep:
 
 
 class _Row:
-    """One row: `start` is where it lies in `buffer`, `at` the index of the axes but the keys'."""
+    """One row of scores: it begins at `start` in `buffer`; `at` is the index of all axes but the keys'."""
 
     def __init__(self, sweep: Sweep, body: Body, at: dict[tuple[str, int], Index], buffer: Val, start: Scalar):
         self.b, self.sweep, self.body, self.at, self.buffer, self.start = sweep.b, sweep, body, at, buffer, start
@@ -151,7 +153,7 @@ class _Row:
         return self.b.select(self.b.compare("==", self.keys, 0), self.b.like(1.0, factor), factor)
 
     def _replaces(self, value: Value, roots: Sequence[Value], done: Collection[Op]) -> bool:
-        """May `value` take the place of what lies in fast memory now: does all that is needed later follow from it?"""
+        """Whether `value` may replace the contents of fast memory: whether everything needed later follows from it."""
         if value is self.now or self.b.register_type(value.dtype) != self.sweep.element:
             return False
         todo, seen = list(roots), {value}
@@ -212,7 +214,7 @@ class _Row:
             self._read_back()
 
     def _pass(self, acc: list[Val], step: Callable[[Index, list[Val]], list[Val]]) -> list[Val]:
-        """Whole steps of `width` keys, then a masked one for the rest."""
+        """Sweep whole steps of `width` keys, then a masked one for the rest."""
         width, body = self.body.width, self.body
         rest = self.keys % width
         whole = self.keys - rest

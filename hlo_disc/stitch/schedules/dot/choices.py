@@ -52,7 +52,7 @@ STREAM = 4
 
 
 def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """The forms of a dot group: packed when the columns are static and packed, else by the number of rows."""
+    """Return the variants of a dot group: packed if the columns are static and packed, else by the number of rows."""
     p = product(group, facts)
     if device.tiles:
         return team_choices(group, p, facts, device)
@@ -103,17 +103,17 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
 
 
 def _shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts) -> list[Choice]:
-    """The dot, before it the same shared among blocks where sums may be long and results few."""
+    """Return the dot, preceded by a variant shared among blocks if sums may be long and results few."""
     return [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
 
 
 def is_paired(p: Product, inner: bool) -> bool:
-    """Can the machine multiply pairs of bf16 along K? Rows are read as they lie, columns brought together in pairs."""
+    """Whether pairs of bf16 along K can be multiplied: rows are read in place, columns brought together in pairs."""
     return has_pairs(p, inner) and not p.row_axis.digits and len(p.inner) == 1
 
 
 def has_pairs(p: Product, inner: bool) -> bool:
-    """Do pairs of bf16 along K lie together in the rows, and can they be brought together in the columns?"""
+    """Whether pairs of bf16 along K are adjacent in the rows, and can be brought together in the columns."""
     if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
         return False
     if p.gathered or p.inner[-1].row_stride is not ONE:
@@ -123,12 +123,12 @@ def has_pairs(p: Product, inner: bool) -> bool:
 
 
 def _is_inner(p: Product) -> bool:
-    """Can lanes run along K of both operands?"""
+    """Whether lanes can run along K of both operands."""
     return not p.gathered and len(p.inner) == 1 and p.inner[0].row_stride is p.inner[0].col_stride is ONE
 
 
 def _is_narrow(p: Product, facts: ShapeFacts) -> bool:
-    """Are there so few columns, and rows contiguous along K, that vectors along K serve better?"""
+    """Whether columns are so few, and rows contiguous along K, that vectors along K are faster."""
     return _narrow_fits(p) and facts.at_most(p.col_axis.size, Dim.const(NARROW_COLUMNS)) is Truth.YES
 
 
@@ -139,7 +139,7 @@ def _narrow_fits(p: Product) -> bool:
 
 
 def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) -> int:
-    """Vectors of a tile: fewer when there never are more columns, or when less of the last panel is then empty.
+    """Return the vectors of a tile: fewer if there never are more columns, or if less of the last panel is then empty.
 
     tiles: those of `register_tile`.
     """

@@ -29,7 +29,7 @@ from hlo_disc.stitch.schedules.dot.product import Product
 
 
 class Stores:
-    """Builds what stores a tile of one product.
+    """Builds the code that stores a tile of one product.
 
     width: columns of the buffer of sums. lanes: of a step along them. scaled: every row of sums has a factor.
     """
@@ -84,12 +84,12 @@ class Stores:
         b.if_(b.compare("!=", left, 0), tail)
 
     def _result(self, x: Val) -> Val:
-        """A sum as an element of the dot's result."""
+        """Return a sum as an element of the dot's result."""
         same = self.b.register_type(self.dot.dtype) == x.element
         return settle(self.b, x, self.dot.dtype) if same else convert(self.b, x, self.p.dtype, self.dot.dtype)
 
     def _index(self, batch: Sequence[Scalar], row: Scalar, col: Scalar) -> tuple[Index, ...]:
-        """The index of the dot's result."""
+        """Return the index of the dot's result."""
         at = dict(zip(self.p.batch, map(Index, batch), strict=True))
         if self.p.row is not None:
             at[self.p.row] = Index(row)
@@ -141,7 +141,8 @@ class Epilogue:
         self.call(*sums, *memory, *symbols, *batch, row, rows, col)
 
     def _types(self) -> list[ir.Type]:
-        """Sums, factors if any, the group's inputs but the first, its output; symbols, batch, row, rows, column."""
+        """Return the parameters' types: sums, factors if any, the group's inputs but the first, its output; symbols,
+        batch, row, rows, column."""
         b, group = self.b, self.p.epilogue
         scalars = len(group.symbols) + len(self.p.batch) + 3
         types = [b.buffer_type(b.register_type(self.p.dtype))] * (2 if self.stores.scaled else 1)
@@ -159,7 +160,7 @@ class Epilogue:
 
 
 def path(group: Group, dot: Value) -> tuple[Op, ...]:
-    """The ops of a group that follow from the dot, in order."""
+    """Return the ops of a group that depend on the dot, in order."""
     follows = {dot}
     found = []
     for op in group.ops:
@@ -170,7 +171,7 @@ def path(group: Group, dot: Value) -> tuple[Op, ...]:
 
 
 def forward(body: Body, op: Op, operand: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
-    """Where an op of the path puts the element of its operand at `index`."""
+    """Return the index at which an op of the path stores its operand's element at `index`."""
     along = next((link.along for link in links(op, body.sizes.facts) if operand in link.values), ())
     if along is Order.AXES:
         return index
@@ -183,7 +184,7 @@ def forward(body: Body, op: Op, operand: Value, index: tuple[Index, ...]) -> tup
 
 
 def is_plain(p: Product) -> bool:
-    """May tiles be stored straight into the output?"""
+    """Whether tiles can be stored directly to the output."""
     (output,) = p.epilogue.outputs
     same = output is p.epilogue.inputs[0] and output.dtype == np.dtype(p.dtype)
     return same and p.col is not None and p.col == len(p.axes) - 1

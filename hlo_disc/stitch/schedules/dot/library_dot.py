@@ -43,7 +43,7 @@ class LibraryDot(Variant):
         return ("library_product", self.group.key)
 
     def build(self, b: Builder, name: str) -> None:
-        """There is nothing to build: kernels are the library's."""
+        """Do nothing: the kernels are the library's."""
 
     def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> Val:
         p = self.product
@@ -67,7 +67,7 @@ class LibraryDot(Variant):
 
 
 def library_dot(group: Group, p: Product, device: Device) -> Choice | None:
-    """The choice of the library for products that are large; None where it has none for such a dot."""
+    """Return the library's choice for large products; None if it has none for such a dot."""
     if not device.library_products or not _is_plain(group, p):
         return None
     products = dim_product([*(axis.size for axis in p.axes), p.depth])

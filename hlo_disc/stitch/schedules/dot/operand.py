@@ -1,4 +1,4 @@
-"""Matrices in memory as the micro-kernels take them, and how such device functions are made."""
+"""Matrices in memory in the form that micro-kernels take, and the device functions that take them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Place = tuple[Scalar, Scalar]
 
 @frozen
 class DotTypes:
-    """Element types of the row operand, the column operand and the accumulators.
+    """The element types of the row operand, the column operand and the accumulators.
 
     pairs: multiply pairs of bf16 (`bf16_dot.py`); tiles: and many of them at once (`bf16_tiles.py`).
     """
@@ -33,7 +33,7 @@ class DotTypes:
 
 
 def at_once(dtype: np.dtype) -> int:
-    """Neighbours that a thread of a team reads or writes at once: of 16 bytes, so that no bank has to wait."""
+    """Return how many neighbours a thread of a team accesses at once: 16 bytes, so that no memory bank waits."""
     return 16 // dtype.itemsize
 
 
@@ -58,7 +58,7 @@ class Staging:
 
 @frozen
 class Operand:
-    """A part of a matrix in memory: where its first element is, and how far it is to the next along some axes."""
+    """A part of a matrix in memory: the position of its first element, and its strides along some axes."""
 
     buffer: Val
     at: Scalar
@@ -72,7 +72,7 @@ class Operand:
 
 @frozen
 class Rows:
-    """Rows of a matrix between which there is no one stride: where each of them starts."""
+    """Rows of a matrix without a common stride: the position of each."""
 
     buffer: Val
     starts: tuple[Scalar, ...]
@@ -84,7 +84,7 @@ class Rows:
 
 @frozen
 class KAxis:
-    """A contracted axis: its size, and how far it is from one element to the next in the row and column operand."""
+    """A contracted axis: its size, and its strides in the row and column operand."""
 
     size: Scalar
     row_stride: Scalar
@@ -100,20 +100,20 @@ Argument = Operand | Rows | KAxis | Scalar
 
 @frozen
 class Parameter:
-    """The words of an argument, and what they are put together to."""
+    """The words of an argument, and the function that combines them."""
 
     types: tuple[ir.Type, ...]
     make: Callable[..., Argument]
 
 
 def matrix(b: Builder, dtype: np.dtype, strides: int = 0) -> Parameter:
-    """An `Operand`."""
+    """Declare an `Operand`."""
     types = (b.buffer_type(b.memory_type(dtype)), *[b.index_type] * (1 + strides))
     return Parameter(types, lambda buffer, at, *rest: Operand(buffer, at, rest))
 
 
 def matrix_rows(b: Builder, dtype: np.dtype, count: int) -> Parameter:
-    """So many `Rows`."""
+    """Declare so many `Rows`."""
     types = (b.buffer_type(b.memory_type(dtype)), *[b.index_type] * count)
     return Parameter(types, lambda buffer, *starts: Rows(buffer, starts))
 
@@ -123,14 +123,15 @@ def k_axis(b: Builder) -> Parameter:
 
 
 def scalar(b: Builder, type_: ir.Type | None = None) -> Parameter:
-    """An index, or a value of another type."""
+    """Declare an index, or a value of another type."""
     return Parameter((type_ or b.index_type,), lambda x: x)
 
 
 def routine(
     b: Builder, key: tuple[Hashable, ...], name: str, parameters: Sequence[Parameter], body: Callable[..., None]
 ) -> Call:
-    """A device function that every dot of a module shares; `body` and what calls it take `parameters` in this order."""
+    """Build a device function that every dot of a module shares; `body` and its callers pass `parameters` in this
+    order."""
 
     def build(*values: Val) -> None:
         rest = iter(values)

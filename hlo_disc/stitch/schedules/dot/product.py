@@ -1,4 +1,4 @@
-"""The loops of a dot group: how they index both operands, and what is computed from each result element.
+"""The loops of a dot group: the indices of both operands, and the computation on each result element.
 
 A `Product` is made of a group with one `dot_general`, the views of its operands and its epilogue. Axes that memory and
 epilogue both iterate over together are one loop. One axis of the result runs over the rows of a register tile and one
@@ -42,7 +42,7 @@ class Axis:
 
 
 def position(axis: Axis, i: Scalar, side: str, sizes: Sizes) -> Scalar:
-    """How far index i of an axis is from its start in an operand, side being "row" or "col"."""
+    """Return the offset of index i of an axis from its start in an operand; side is "row" or "col"."""
     if not axis.digits:
         return i * sizes(getattr(axis, f"{side}_stride"))
     at: Scalar = 0
@@ -90,24 +90,24 @@ class Product:
 
     @property
     def gathered(self) -> bool:
-        """Must the columns be brought together from places that no strides describe?"""
+        """Whether the columns must be gathered from positions that no strides describe."""
         return bool(self.col_axis.digits) or any(axis.digits for axis in self.inner)
 
     @property
     def depth(self) -> Dim:
-        """How many products each result element sums."""
+        """Return the number of products that each result element sums."""
         return dim_product(axis.size for axis in self.inner)
 
 
 def product(group: Group, facts: ShapeFacts) -> Product:
-    """Take a group of one dot apart."""
+    """Split a group of one dot into its product."""
     dot = next(op for op in group.ops if op.name == "dot_general")
     left, right = (operand(x, group, facts) for x in dot.operands)
     return contraction(dot, left, right, epilogue_of(group, dot), facts)
 
 
 def operand(value: Value, group: Group, facts: ShapeFacts) -> Strided:
-    """A dot's operand as a walk over one of the group's inputs."""
+    """Return a dot's operand as a walk over one of the group's inputs."""
     walk = strided(value, set(group.ops), facts)
     if walk is None:
         raise CompileError(f"an operand of a dot lies in no regular pattern in memory ({value.op and value.op.loc})")
@@ -117,7 +117,7 @@ def operand(value: Value, group: Group, facts: ShapeFacts) -> Strided:
 def contraction(
     dot: Op, left: Strided, right: Strided, epilogue: Group, facts: ShapeFacts, cols: int | None = None
 ) -> Product:
-    """The product of two operands in memory under a dot's dimension numbers.
+    """Return the product of two operands in memory under a dot's dimension numbers.
 
     cols: which operand runs along the vectors; given, every axis of the result keeps a loop of its own.
     """
@@ -155,7 +155,7 @@ def contraction(
 
 
 def swapped(p: Product) -> Product:
-    """Rows for vectors and vectors for rows."""
+    """Exchange rows and vectors."""
 
     def turn(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         return tuple(Axis(x.size, x.col_stride, x.row_stride, turn(x.digits)) for x in axes)
@@ -169,19 +169,19 @@ def _one_axis(x: Axis, y: Axis, facts: ShapeFacts) -> bool:
 
 
 def _widest(kind: str, axes: Sequence[Axis], kinds: Sequence[str], facts: ShapeFacts) -> int | None:
-    """The axis of a kind that tiles fill best: contiguous columns first, then the longest, then the last."""
+    """Return the axis of a kind that tiles fill best: contiguous columns first, then the longest, then the last."""
     found = [a for a, k in enumerate(kinds) if k == kind]
     return max(found, key=lambda a: (axes[a].col_stride is ONE, facts.likely(axes[a].size), a), default=None)
 
 
 def _joined(axes: Sequence[Axis], size: Dim, facts: ShapeFacts) -> Axis:
-    """Neighbouring axes as one of `size`."""
+    """Merge neighbouring axes to one of `size`."""
     digits = _merge(list(axes), facts)
     return replace(digits[-1], size=size, digits=digits if len(digits) > 1 else ())
 
 
 def _inner(dot: Op, left: Strided, right: Strided, turned: bool, facts: ShapeFacts, apart: bool) -> tuple[Axis, ...]:
-    """The contracted axes, rows being `right` if `turned`, in the order in which they lie in the operand of the rows.
+    """Return the contracted axes in the order in which they lie in the row operand; if `turned`, rows are `right`.
 
     Where windows are the columns they are brought together anyway: one axis, if the rows' memory has it as one.
     """

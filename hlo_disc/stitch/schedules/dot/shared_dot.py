@@ -32,7 +32,7 @@ FEW_RESULTS, MANY_PRODUCTS = 1 << 16, 1 << 13
 
 
 def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -> Choice | None:
-    """The choice that shares a dot, where its results may be few and its sums long; None where they never are."""
+    """Return the choice that shares a dot among blocks; None if its results are never few, or its sums never long."""
     p = whole.product
     depth = p.inner[0].size
     if not p.axes or facts.at_most(Dim.const(MANY_PRODUCTS), depth) is Truth.NO:
@@ -65,7 +65,7 @@ def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -
 
 
 def _sliced(p: Product, sums: Value) -> Product:
-    """The product with the number of the part as its first axis, and no epilogue."""
+    """Return the product with the number of the part as its first axis, and no epilogue."""
     return replace(
         p,
         axes=(Axis(Dim.const(SLICES), ZERO, ZERO), *p.axes),
@@ -77,7 +77,7 @@ def _sliced(p: Product, sums: Value) -> Product:
 
 
 def _end(p: Product, sums: Value) -> Group:
-    """Adds up the parts, and goes on as the product's epilogue does."""
+    """Add up the parts, and continue with the product's epilogue."""
     first = p.epilogue.inputs[0]
     zero = make_op("constant", [], {"value": np.zeros((), p.dtype)}, [(p.dtype, ())], "")
     total = make_op("reduce", [sums, zero.result], {"dims": (0,), "kind": "add"}, [(p.dtype, first.shape)], "")

@@ -70,39 +70,39 @@ class DotVariant(Variant):
 
     @property
     def width(self) -> int:
-        """Columns of a tile."""
+        """Return the columns of a tile."""
         return self.lanes * self.vectors
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Rows of the tiles, largest first; those of `register_tile` may have fewer."""
+        """Return the rows of the tiles, largest first; those of `register_tile` may have fewer."""
         if self.types.tiles:
             return (ROWS,)
         return (self.device.tile_rows, *self.device.row_steps)
 
     @property
     def in_place(self) -> bool:
-        """Can a tile read the columns where they lie?"""
+        """Whether a tile can read the columns in place."""
         contiguous = self.product.col_axis.col_stride is ONE and not self.product.gathered
         return contiguous and self.types.col == self.types.sum
 
     @property
     def sums_elements(self) -> Dim:
-        """Room for sums in fast memory."""
+        """Return the elements for sums in fast memory."""
         return Dim.const(self.steps[0]) * self.width
 
     @property
     def rest_elements(self) -> int:
-        """Room for the end of K behind the sums."""
+        """Return the elements for the end of K, after the sums."""
         return rest_elements(self.vectors) if self.types.tiles else 0
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a sum."""
+        """Return the bytes of a sum."""
         return np.dtype(self.types.sum).itemsize
 
     def fast_bytes(self) -> Dim:
-        """Fast memory of a block."""
+        """Return the fast memory of a block."""
         return (self.sums_elements + self.rest_elements) * self.itemsize
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
@@ -130,15 +130,15 @@ class DotVariant(Variant):
         b.launch(kernel, b.ceil_div(total, per), [*buffers, *symbols, total, per, chunk, chunks, *more], fast)
 
     def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
-        """The rows of a chunk, and how many chunks there are, given what would keep all cores busy."""
+        """Return the rows of a chunk, and the number of chunks, given the number that keeps all cores busy."""
         return chunk, chunks
 
     def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar | None:
-        """How many panels an item has, where that is not one."""
+        """Return the number of panels of an item, or None for one."""
         return None
 
     def more(self, b: Builder) -> list[tuple[ir.Type, str]]:
-        """Buffers that the kernel takes besides the group's, and how it uses them."""
+        """Return buffers that the kernel takes besides the group's, with their access."""
         return []
 
     def build(self, b: Builder, name: str) -> None:
@@ -151,12 +151,12 @@ class DotVariant(Variant):
                 kernel.item(*self.place(total, item, chunks, chunk), chunk)
 
     def place(self, total: Scalar, item: Scalar, chunks: Scalar, chunk: Scalar) -> tuple[Scalar, Scalar]:
-        """Which panel an item is about, and its first row: all rows of a panel come one after the other."""
+        """Return the panel and the first row of an item: all rows of a panel are consecutive."""
         return item // chunks, (item % chunks) * chunk
 
 
 def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: int) -> Scalar:
-    """Into how many chunks the rows of each item are divided, so that there are blocks for all cores."""
+    """Return into how many chunks the rows of each item are divided, so that there are blocks for all cores."""
     chunks: Scalar = 1
     for blocks, size in ((ENOUGH_BLOCKS, least), (MOST_BLOCKS, MANY_ROWS)):
         more = b.ceil_div(b.minimum(wanted, blocks), b.maximum(items, 1))
@@ -165,7 +165,7 @@ def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: i
 
 
 def panels_together(b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
-    """How many panels share a copy of their rows: as many as leave blocks for all cores."""
+    """Return how many panels share a copy of their rows: as many as leave blocks for all cores."""
     groups = b.ceil_div(b.minimum(wanted, FEW_BLOCKS), b.maximum(batch * chunks, 1))
     return b.maximum(b.ceil_div(b.index(panels), groups), 1)
 

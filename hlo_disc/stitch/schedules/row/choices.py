@@ -1,4 +1,4 @@
-"""Which forms a row group is compiled in, and when each of them runs."""
+"""The variants in which a row group is compiled, and their conditions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PER_SLICE = 2
 
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """The forms of a row group: lanes on rows where memory runs there or columns are few, else lanes on columns."""
+    """Return the variants of a row group: lanes on rows if memory runs there or columns are few, else on columns."""
     if device.host_memory and is_tiny(group):
         return [Choice(TinyVariant(group, facts))]
     space = row_space(group.ops, group.outputs, facts)
@@ -62,7 +62,7 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
 
 
 def _shared(variant: RowVariant, most: int) -> Iterator[Choice]:
-    """The forms that share an axis of more than `most` elements among blocks, and when."""
+    """Return the variants that share an axis of more than `most` elements among blocks, with their conditions."""
     rows, cols = dim_product(variant.space.rows), dim_product(variant.space.widest)
     for few, slices in variant.device.slices[variant.lanes_on_rows]:
         if (reduction := sliced(variant, slices, few)) is not None:
@@ -74,7 +74,7 @@ def _shared(variant: RowVariant, most: int) -> Iterator[Choice]:
 
 
 def _few_rows(variant: RowVariant) -> int:
-    """Up to so many rows a cumulative op shares each among blocks."""
+    """Return up to how many rows a cumulative op shares each row among blocks."""
     few, device = FEW_ROWS, variant.device
     if variant.team:
         few = max(few, device.at_once // (device.parts * variant.team.runs))
@@ -82,7 +82,7 @@ def _few_rows(variant: RowVariant) -> int:
 
 
 def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
-    """The form of a map with a transposed input for sizes that fill tiles."""
+    """Return the variant of a map with a transposed input, for sizes that fill tiles."""
     group, space = variant.group, variant.space
     (axis, staged), shape = transposed(group), group.outputs[0].shape
     if not staged or space.reduced_at or space.scans or group.place or any(v.shape != shape for v in group.outputs):
@@ -92,7 +92,8 @@ def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
 
 
 def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:
-    """For each team of threads the rows that are not too long for it; with lanes on rows the smallest team for all.
+    """Return for each team of threads a variant for rows not too long for it; with lanes on rows the smallest team for
+    all.
 
     So there are most panels. Each team has two forms, of which one reads and writes whole registers. What the last one
     keeps in fast memory may be too long for that: there it computes it again.
@@ -112,5 +113,5 @@ def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, Wh
 
 
 def _is_scattered(op: Op) -> bool:
-    """Is an op a gather whose neighbours lie anywhere?"""
+    """Whether an op is a gather whose neighbours lie anywhere."""
     return op.name == "gather" and op.results[0].rank - 1 not in op.attrs["offset_dims"]

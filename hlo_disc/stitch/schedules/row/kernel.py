@@ -88,7 +88,7 @@ class RowKernel:
     # The two forms of an item.
 
     def row(self, item: Val) -> None:
-        """Lanes along the columns of one row, or of a chunk of it."""
+        """Run lanes along the columns of one row, or of a chunk of it."""
         cols = self.sizes.count(self.space.passes[-1].cols)
         if self.variant.parts:
             item = self._take_part(item, cols)
@@ -111,7 +111,7 @@ class RowKernel:
         return rest
 
     def panel(self, item: Val) -> None:
-        """Lanes along the last row axis; columns one by one."""
+        """Run lanes along the last row axis; columns one by one."""
         *outer, last = self.sizes.shape(self.space.rows)
         panels = self.b.ceil_div(last, self.variant.width)
         if self.variant.parts:
@@ -150,7 +150,7 @@ class RowKernel:
             self._store(self.vectors, value, index)
 
     def _ahead(self, p: Pass) -> int:
-        """Where a row is read and then computed on for long, a core does not see by itself that the next one comes."""
+        """Return how far to prefetch: a core does not see by itself that a long row follows one that is computed on."""
         first = len(self.space.passes) > 1 and p is self.space.passes[0]
         return self.variant.device.prefetch if first and not self.variant.lanes_on_rows else 0
 
@@ -270,7 +270,7 @@ class RowKernel:
         return folded
 
     def _sweep_scalars(self, p: Pass, reducers: list[Reducer], step: Step) -> list[Val]:
-        """Column by column; every lane is a row of its own."""
+        """Sweep column by column; every lane is a row of its own."""
         scans = self._scans(p)
         reverse = bool(scans) and scans[0].reverse
         acc = self._start(scans, reducers)
@@ -301,7 +301,7 @@ class RowKernel:
         acc: list[Val],
         one: Callable[[Val, list[Val]], list[Val]],
     ) -> list[Val]:
-        """A loop; when sums are carried along, one over blocks of steps and one over the steps of each."""
+        """Loop; if sums are carried along, over blocks of steps and over the steps of each."""
         b, block = self.b, step * BLOCK
         if not any(scan.blocked for scan in scans):
             with b.loop(first, end, step, acc) as loop:
@@ -349,7 +349,7 @@ class RowKernel:
         return loop.results
 
     def _step(self, scans: Sequence[Scan], step: Step, cols: list[Index], acc: list[Val]) -> list[Val]:
-        """One step of a sweep: the cumulative ops first, so that everything else finds their results."""
+        """Run one step of a sweep: the cumulative ops first, so that everything else finds their results."""
         body, rest = self.vectors, acc
         carried: list[Val] = []
         for scan in scans:
@@ -370,7 +370,7 @@ class RowKernel:
 
 
 def placed(body: Body, place: Place, value: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
-    """Where in the larger value an element of `value` goes."""
+    """Return where in the larger value an element of `value` goes."""
     at = []
     for axis, size, start, stride in zip(place.axes, place.shape, place.starts, place.strides, strict=True):
         i = ZERO if axis is None else body.math.scale(index[axis], body.sizes(stride))

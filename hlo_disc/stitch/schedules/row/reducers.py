@@ -1,4 +1,4 @@
-"""How the reductions of a row group combine elements in registers: what a sweep carries, and how its lanes meet.
+"""The reductions of a row group in registers: the state that a sweep carries, and the combination of lanes.
 
 A reducer's state is a few registers: of scalars, or of vectors whose lanes combine every width-th element or, with
 lanes on rows, a row each. A reduction by name starts from its identity. One with a region of its own starts from its
@@ -28,7 +28,8 @@ from hlo_disc.stitch.codegen.values.val import Val
 
 
 def reducer(op: Op, lanes_on_rows: bool, sliced: bool) -> Reducer:
-    """The reducer of an op. sliced: it combines a part of the elements, and leaves the initial values to the end."""
+    """Return the reducer of an op. sliced: it combines a part of the elements, and leaves the initial values to the
+    end."""
     if op.name == "reduce":
         return MonoidReducer(op, lanes_on_rows, sliced)
     return RegionReducer(op, lanes_on_rows, sliced)
@@ -42,12 +43,12 @@ class Reducer:
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """The values that the reduction combines."""
+        """Return the values that the reduction combines."""
         return self.op.operands[: len(self.op.results)]
 
     @property
     def count(self) -> int:
-        """How many registers its state has."""
+        """Return the number of registers of its state."""
         return len(self.op.results)
 
     def start(self, body: Body) -> list[Val]:
@@ -58,29 +59,29 @@ class Reducer:
         raise NotImplementedError
 
     def fold(self, body: Body, state: Sequence[Val]) -> list[Val]:
-        """The lanes of a state as one scalar state."""
+        """Fold the lanes of a state to one scalar state."""
         raise NotImplementedError
 
     def finish(self, body: Body, state: Sequence[Val]) -> list[Val]:
-        """The op's results."""
+        """Return the op's results."""
         raise NotImplementedError
 
 
 def identity_init(op: Op) -> bool:
-    """Is the initial value of a reduction by name its identity?"""
+    """Whether the initial value of a reduction by name is its identity."""
     made = op.operands[1].op
     identity = MONOIDS[op.attrs["kind"]].identity(op.result.dtype)
     return made is not None and made.name == "constant" and made.attrs["value"].item() == identity
 
 
 def combine(b: Builder, op: Op, x: Val, y: Val) -> Val:
-    """Two partial results of a reduction as one. Rules of `elementwise.py` want an op with operands of its dtype."""
+    """Combine two partial results of a reduction. Rules of `elementwise.py` need an op with operands of its dtype."""
     value = Value(op.result.dtype, ())
     return MONOIDS[op.attrs["kind"]].combine(b, Op("combine", (value, value), {}, op.loc), [x, y])
 
 
 class MonoidReducer(Reducer):
-    """A `reduce`."""
+    """The reducer of a `reduce`."""
 
     @property
     def monoid(self) -> Monoid:
@@ -108,7 +109,8 @@ class MonoidReducer(Reducer):
 
 
 class RegionReducer(Reducer):
-    """A `reduce_with`. The state is one register a result, after a mark of what is in it where that is needed."""
+    """The reducer of a `reduce_with`. The state has one register for each result, after a mark of its contents if
+    needed."""
 
     def __init__(self, op: Op, lanes_on_rows: bool, sliced: bool):
         super().__init__(op, lanes_on_rows, sliced)
@@ -132,7 +134,7 @@ class RegionReducer(Reducer):
         return [body.eval(x, ()) for x in self.inits]
 
     def apply(self, body: Body, left: Sequence[Val], right: Sequence[Val]) -> list[Val]:
-        """The region, inlined. What does not depend on lanes comes out as a scalar."""
+        """Inline the region. Values that do not depend on lanes are scalars."""
         lanes = max(x.lanes for x in (*left, *right))
         captured = [body.eval(x, ()) for x in self.captured]
         return [body.b.splat(x, lanes) for x in inline(body, self.region, [*left, *right, *captured])]
@@ -154,7 +156,7 @@ class RegionReducer(Reducer):
         return self._join(body, state[0], list(state[1:]), mask, wide)
 
     def _join(self, body: Body, mark: Val, state: list[Val], other: Val | None, xs: list[Val]) -> list[Val]:
-        """Two marked states as one; `other` is the mark of the right one, None when all of it is in."""
+        """Join two marked states; `other` is the mark of the right one, None if all of it is in."""
         b = body.b
         new = [b.select(mark, z, x) for z, x in zip(self.apply(body, state, xs), xs, strict=True)]
         if other is None:
@@ -172,7 +174,7 @@ class RegionReducer(Reducer):
         return [mark, *new]
 
     def _fold(self, body: Body, mark: Val | None, state: list[Val]) -> tuple[Val | None, list[Val]]:
-        """Neighbouring lanes meet until one is left."""
+        """Join neighbouring lanes until one is left."""
 
         def join(left: list[list[Val]], right: list[list[Val]]) -> list[list[Val]]:
             (xs, *ahead), (ys, *behind) = left, right
@@ -193,7 +195,7 @@ class RegionReducer(Reducer):
     def _in_order(
         self, b: Builder, left: list[Val], right: list[Val], marks: list[Val]
     ) -> tuple[list[Val], list[Val], list[Val]]:
-        """The sides exchanged where the right one has what came first."""
+        """Exchange the sides if the right one has the earlier element."""
         k = self.position
         assert k is not None
         unsigned = dtype_class(self.xs[k].dtype) == "uint"
@@ -216,7 +218,7 @@ class RegionReducer(Reducer):
 
 
 def _position(op: Op) -> int | None:
-    """The operand that counts along the one reduced axis, when the region selects one of its sides."""
+    """Return the operand that counts along the one reduced axis, if the region selects one of its sides."""
     if len(op.attrs["dims"]) != 1 or not selects(op.attrs["body"]):
         return None
     (axis,) = op.attrs["dims"]
@@ -227,7 +229,7 @@ def _position(op: Op) -> int | None:
 
 
 def _counts(x: Value, axis: int | None) -> bool:
-    """Does the value grow along the axis? It must be wide enough not to wrap."""
+    """Whether the value grows along the axis. It must be wide enough not to wrap."""
     op = x.op
     if op is None or axis is None or x.dtype.itemsize < 4 or dtype_class(x.dtype) not in ("int", "uint"):
         return False

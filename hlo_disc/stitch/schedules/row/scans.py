@@ -1,4 +1,4 @@
-"""Cumulative ops in a sweep: what it carries from step to step, and how the lanes of a step see those before them.
+"""Cumulative ops in a sweep: the state between steps, and the scan of the lanes of a step.
 
 Lanes along the columns: a scan of the lanes makes the prefixes within a vector, then what the sweep carries is combined
 into all lanes. Lanes on rows: every lane carries its own. With `reverse`, the sweep runs from the last column to the
@@ -41,11 +41,11 @@ class Scan:
 
     @property
     def count(self) -> int:
-        """How many registers it carries."""
+        """Return the number of registers that it carries."""
         return len(self.xs) * (2 if self.blocked else 1)
 
     def neutral(self, body: Body) -> list[Val]:
-        """The identities, in all lanes."""
+        """Return the identities, in all lanes."""
         return [body.b.splat(body.eval(x, ()), body.width) for x in self.inits]
 
     def start(self, body: Body, before: Sequence[Val]) -> list[Val]:
@@ -60,13 +60,14 @@ class Scan:
         return self.start(body, self.apply(body, carried[:n], carried[n:]))
 
     def apply(self, body: Body, before: Sequence[Val], after: Sequence[Val]) -> list[Val]:
-        """Combine what the sweep met first with what it met later."""
+        """Combine earlier elements of the sweep with later ones."""
         sides = [*after, *before] if self.reverse else [*before, *after]
         captured = [body.eval(x, ()) for x in self.captured]
         return [body.b.splat(x, body.width) for x in inline(body, self.region, [*sides, *captured])]
 
     def step(self, body: Body, xs: Sequence[Val], carried: Sequence[Val]) -> tuple[list[Val], list[Val]]:
-        """The results at one vector of columns (or, with lanes on rows, at one column), and what is carried on."""
+        """Return the results at one vector of columns (or, with lanes on rows, at one column), and the state to carry
+        on."""
         n = len(self.xs)
         blocks, block = (list(carried[:n]), carried[n:]) if self.blocked else ([], carried)
         results, block = self._in_block(body, [body.b.splat(x, body.width) for x in xs], block)

@@ -1,4 +1,4 @@
-"""Reductions shared among blocks: a kernel that reduces slices of the columns, and one that reduces what those left."""
+"""Reductions shared among blocks: one kernel reduces slices of the columns, another one their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hlo_disc.stitch.schedules.two_launches import Half, TwoLaunches
 
 
 def sliced(whole: RowVariant, slices: int, most: int) -> TwoLaunches | None:
-    """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them.
+    """Split a group of one level of reductions over one axis, and ops after it, into two halves.
 
     slices: into how many the axis is cut. most: so many results of a reduction there are at most when they are taken.
     """
@@ -67,18 +67,18 @@ def sliced(whole: RowVariant, slices: int, most: int) -> TwoLaunches | None:
 
 
 def rooms(results: Sequence[Value], slices: int, most: int) -> tuple[Value, ...]:
-    """The memory for the results of slices, of which each has no more than `most`."""
+    """Return the memory for the results of slices, each with at most `most`."""
     return tuple(Value(v.dtype, (Dim.min(dim_product(v.shape), most) * slices,)) for v in results)
 
 
 def of_slices(results: Sequence[Value], slices: int, front: bool) -> tuple[Value, ...]:
-    """The results of slices, along the first axis or the last one."""
+    """Return the results of slices, along the first axis or the last one."""
     count = Dim.const(slices)
     return tuple(Value(v.dtype, (count, *v.shape) if front else (*v.shape, count)) for v in results)
 
 
 def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim, slices: int) -> list[Op]:
-    """The ops that reduce what the slices left; a region reduces only slices that had something in them."""
+    """Build the ops that reduce the results of slices; a region reduces only non-empty slices."""
     attrs = {**op.attrs, "dims": (axis,)}
     ops: list[Op] = []
     if op.name == "reduce_with":
@@ -91,7 +91,7 @@ def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim, slices: int) -> li
 
 
 def _first(value: Value, axis: int, count: Dim, loc: str) -> Op:
-    """The first `count` elements of an axis."""
+    """Take the first `count` elements of an axis."""
     limit = (*value.shape[:axis], count, *value.shape[axis + 1 :])
     attrs = {"start": (Dim.const(0),) * value.rank, "limit": limit, "stride": (1,) * value.rank}
     return make_op("slice", [value], attrs, [(value.dtype, limit)], loc)

@@ -16,7 +16,7 @@ from hlo_disc.stitch.schedules.two_launches import Half, TwoLaunches
 
 
 def shared_scan(whole: RowVariant, most: int) -> TwoLaunches | None:
-    """The two halves of a group whose cumulative ops read nothing that needs another sweep.
+    """Split a group whose cumulative ops read nothing that needs another sweep into two halves.
 
     most: so many rows there are at most when they are taken.
     """

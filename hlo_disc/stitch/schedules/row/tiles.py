@@ -35,7 +35,7 @@ LEAST = 8
 
 
 def transposed(group: Group) -> tuple[int, tuple[Value, ...]]:
-    """The axis of the results along which inputs lie in memory, but not the last, and these inputs, transposed."""
+    """Return the axis of the results, not the last, along which inputs are contiguous, and these transposed inputs."""
     found: dict[Value, int] = {}
     reached = set(group.outputs)  # through elementwise ops alone
     for op in reversed(group.ops):
@@ -123,7 +123,7 @@ class _TileKernel:
         b.barrier()  # before the next tile takes its place
 
     def _sweep(self, corner: Sequence[Index], along: int, step: Callable[[list[Index], int], None]) -> None:
-        """All vectors of a tile, whose lanes run along an axis, SIDE of them, and then along the other one."""
+        """Compute all vectors of a tile, whose lanes run along one axis, SIDE of them, and then along the other one."""
         b, body, last = self.b, self.body, len(self.shape) - 1
         across = self.variant.axis + last - along
         for first in range(0, SIDE, body.width // SIDE):
@@ -158,5 +158,5 @@ class _TileKernel:
 
 
 def _tile_bytes(value: Value) -> int:
-    """A multiple of 16."""
+    """Return a tile's bytes, a multiple of 16."""
     return -(-SIDE * PITCH * value.dtype.itemsize // 16) * 16

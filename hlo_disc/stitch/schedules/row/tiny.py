@@ -31,7 +31,7 @@ _KINDS = ("source", "view", "gather", "elementwise")
 
 @frozen
 class TinyVariant(Variant):
-    """The only form of a row group with few elements. It writes nothing before it has read everything."""
+    """The only variant of a row group with few elements. It writes nothing before it has read everything."""
 
     group: Group
     facts: ShapeFacts
@@ -44,7 +44,7 @@ class TinyVariant(Variant):
         return ("tiny", self.group.key)
 
     def build(self, b: Builder, name: str) -> None:
-        """There is no kernel."""
+        """Do nothing: there is no kernel."""
 
     def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         group, count = self.group, len(self.group.inputs)
@@ -66,7 +66,7 @@ class TinyVariant(Variant):
 
 
 def is_tiny(group: Group) -> bool:
-    """Is a row group so small that no kernel is worth it, at any sizes?"""
+    """Whether a row group is so small that no kernel is worth it, at any sizes."""
     if not all(n.is_const for v in group.outputs for n in v.shape):
         return False
     elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)

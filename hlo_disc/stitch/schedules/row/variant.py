@@ -1,4 +1,4 @@
-"""The compiled forms of a row group: how wide they are, and how their items are divided among blocks."""
+"""The compiled variants of a row group: their width, and how their items are divided among blocks."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class RowVariant(Variant):
 
     @property
     def sliced(self) -> bool:
-        """Are the results those of slices?"""
+        """Whether the results are those of slices."""
         return self.slices > 0 and not self.totals
 
     @property
     def along(self) -> Dim:
-        """The size of the axis along which lanes run."""
+        """Return the size of the axis along which lanes run."""
         return (self.space.rows if self.lanes_on_rows else (Dim.const(1), *self.space.widest))[-1]
 
     @cached_property
     def width(self) -> int:
-        """Lanes of a step: more than one register's, so that several vectors are in flight."""
+        """Return the lanes of a step: more than one register's, so that several vectors are in flight."""
         if self.team:
             return self.team.runs * self.device.lanes
         if self.narrow:
@@ -72,26 +72,26 @@ class RowVariant(Variant):
 
     @property
     def parts(self) -> bool:
-        """Is an item a part of its columns? A map may share a long row among blocks, too."""
+        """Whether an item is a part of its columns. A map may share a long row among blocks, too."""
         # Finding the part of a row takes a division, which is as long as a short row.
         whole = self.space.reduced_at or self.space.scans or self._short
         return self.slices > 0 or (not self.lanes_on_rows and not whole)
 
     @property
     def _short(self) -> bool:
-        """Are rows known to be too short to be shared?"""
+        """Whether rows are known to be too short to be shared."""
         cols = dim_product(self.space.widest)
         return cols.is_const and cols.value <= self.device.grain * (self.team.runs if self.team else 1)
 
     @property
     def staged(self) -> bool:
-        """Is fast memory used? Teams side by side would have to share it; their rows are short."""
+        """Whether fast memory is used. Teams side by side would have to share it; their rows are short."""
         if not self.stages or self.lanes_on_rows or not any(p.stage for p in self.space.passes):
             return False
         return self.team is None or self.team.count == 1
 
     def fast_bytes(self) -> Dim:
-        """Fast memory of a block, for what is staged."""
+        """Return the fast memory of a block, for staged values."""
         total = Dim.const(0)
         for p in self.space.passes if self.staged else ():
             for value in p.stage:
@@ -152,6 +152,6 @@ class RowVariant(Variant):
 
 
 def is_heavy(op: Op) -> bool:
-    """Does an op keep registers busy, so that several vectors in flight are no gain?"""
+    """Whether an op keeps registers busy, so that several vectors in flight are no gain."""
     inner = [x for region in regions(op) for x in region.ops]
     return (is_expensive(op) and kind(op) != "cumulative") or any(is_expensive(x) for x in inner)

@@ -1,1 +1,1 @@
-"""Updates at places that are data."""
+"""Scatters: updates at positions from data."""

@@ -1,4 +1,4 @@
-"""Which axes of a scatter's updates mean what, and where the window of an index vector lies."""
+"""The roles of the axes of a scatter's updates, and the position of an index vector's window."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Bounds = Callable[[int], tuple[Scalar, Scalar]]
 
 
 def scatter_of(group: Group) -> Op:
-    """The op of a scatter's group."""
+    """Return the op of a scatter's group."""
     op = group.outputs[0].op
     assert op is not None
     return op
 
 
 def update_of(op: Op) -> Value:
-    """The first array of updates; others have its shape."""
+    """Return the first array of updates; others have its shape."""
     count: int = op.attrs["count"]
     return op.operands[count + 1]
 
@@ -97,16 +97,16 @@ class Places:
         self.at: dict[int, Index] = {}
 
     def starts(self, body: Body) -> list[Index | None]:
-        """For each axis of the operand where the window starts, None for those that no index points into."""
+        """Return for each axis of the operand where the window starts, None if no index points into the axis."""
         return [None if k is None else self.start(body, k) for k in self.axes.starts]
 
     def start(self, body: Body, entry: int) -> Index:
-        """An entry of the index vector."""
+        """Return an entry of the index vector."""
         where = tuple(Index(entry) if a is None else self.at[a] for a in self.axes.batch)
         return body.as_index(body.eval(self.indices, where), self.indices.dtype)
 
     def inside(self, body: Body, starts: Sequence[Index | None]) -> Val | None:
-        """Whether the window lies in the operand as a whole; None where no index points into it."""
+        """Whether the window is entirely inside the operand; None if no index points into it."""
         b, inside = self.b, None
         for n, start, position in zip(self.shape, starts, self.axes.of, strict=True):
             if start is not None:
@@ -118,7 +118,7 @@ class Places:
         return inside
 
     def place(self, body: Body, starts: Sequence[Index | None]) -> list[Index]:
-        """Where in the operand we are."""
+        """Return the current position in the operand."""
         place = []
         for start, position in zip(starts, self.axes.of, strict=True):
             i = ZERO if position is None else self.at[position]
@@ -126,12 +126,12 @@ class Places:
         return place
 
     def given(self, body: Body) -> list[Val]:
-        """The elements of the updates, and what the region captured."""
+        """Return the elements of the updates, and the values that the region captured."""
         source = tuple(self.at[a] for a in range(len(self.size)))
         return [*(body.eval(u, source) for u in self.updates), *(body.eval(x, ()) for x in self.captured)]
 
     def combine(self, body: Body, targets: Sequence[InMemory], place: Sequence[Index]) -> None:
-        """Put the region of the old elements and the update's in the place of the old ones."""
+        """Replace the old elements by the region of them and the update's."""
         old = [body.load(leaf, place) for leaf in targets]
         made = inline(body, self.op.attrs["body"], [*old, *self.given(body)])
         for x, leaf in zip(made, targets, strict=True):
@@ -144,7 +144,7 @@ def nested(
     inner: Callable[[], None],
     bounds: Bounds | None = None,
 ) -> None:
-    """Walk axes of the update one inside of the other; bounds: where not from end to end."""
+    """Loop over axes of the update, nested; bounds: those of partial axes."""
     if not axes:
         return inner()
     low, high = bounds(axes[0]) if bounds else (0, places.size[axes[0]])

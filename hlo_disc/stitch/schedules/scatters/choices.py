@@ -1,4 +1,4 @@
-"""Which forms a scatter is compiled in.
+"""The variants in which a scatter is compiled.
 
 On one core updates come in the order of the indices. Teams of threads take them in any order where that makes no
 difference; sums of floats are not among it, so that a result is the same every time.
@@ -19,7 +19,8 @@ from hlo_disc.stitch.variant import Choice, Condition
 
 
 def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """One form; of those in any order one for each size of team, by the length of the axis that its lanes share."""
+    """Return one variant, or for those in any order one for each size of team, by the length of the axis that lanes
+    share."""
     if not device.teams:
         return [Choice(OrderedScatter(group, facts, device))]
     # Teams side by side meet by shuffles alone.
@@ -35,6 +36,6 @@ def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
 
 
 def updates_shape(result: Value) -> Shape:
-    """The shape of the updates, each of which is computed once, of the scatter that makes a value."""
+    """Return the shape of the updates, each computed once, of the scatter that computes a value."""
     assert result.op is not None
     return update_of(result.op).shape

@@ -64,7 +64,7 @@ class OrderedScatter(Variant):
 
     @property
     def axes(self) -> Axes:
-        """Where threads share vectors, an element has to be the same thread's in all windows."""
+        """Return the axes. If threads share vectors, an element must belong to the same thread in all windows."""
         axes = Axes.find(self.op)
         if self.team and axes.vector is not None and not axes.split:
             return replace(axes, window=(*axes.window, axes.vector), vector=None)
@@ -72,7 +72,7 @@ class OrderedScatter(Variant):
 
     @property
     def owned(self) -> int | None:
-        """The axis of the operand that is divided though indices point into it."""
+        """Return the axis of the operand that is divided although indices point into it."""
         shape = self.op.results[0].shape
         pointed = [a for a in self.op.attrs["start_index_map"] if shape[a] is not ONE]
         return pointed[0] if self.team and pointed else None
@@ -87,7 +87,7 @@ class OrderedScatter(Variant):
     # Host side.
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        """Divide what different indices never share into blocks that are worth handing out, and launch."""
+        """Divide elements that different indices never share into blocks that are worth handing out, and launch."""
         axes, size = self.axes, sizes.shape(update_of(self.op).shape)
         items = product([size[a] for a in axes.shared])
         span: Scalar = size[axes.vector] if axes.vector is not None else 1
@@ -144,7 +144,7 @@ class _Kernel:
         self.high: Scalar = 0
 
     def item(self, item: Val) -> None:
-        """All updates of one part of the elements."""
+        """Apply all updates of one part of the elements."""
         b, axes, size = self.b, self.axes, self.places.size
         first: Scalar = 0
         end: Scalar = 1 if axes.vector is None else size[axes.vector]
@@ -193,13 +193,13 @@ class _Kernel:
             b.if_(b.lanes.any(near), one_by_one)
 
     def _reaches(self, owned: int, start: Val) -> Val:
-        """Whether a window that starts there, and lies inside, reaches into what is owned."""
+        """Whether a window that starts there, and is inside, reaches into the owned part."""
         b, position = self.b, self.axes.of[owned]
         window: Scalar = 1 if position is None else self.places.size[position]
         return b.both(b.compare(">", start, self.low - window), b.compare("<", start, self.high))
 
     def _window(self, first: Scalar, end: Scalar) -> None:
-        """Apply the update of one index vector, where its window lies in the operand as a whole."""
+        """Apply the update of one index vector, if its window is entirely inside the operand."""
         b, places = self.b, self.places
         starts = places.starts(self.body)
         inside = places.inside(self.body, starts)
@@ -216,7 +216,7 @@ class _Kernel:
             b.if_(inside, apply)
 
     def _mine(self, owned: int, starts: Sequence[Index | None], inside: Val) -> tuple[Val, Bounds]:
-        """Whether a window has something of what is owned, and along each axis from where to where."""
+        """Return whether a window has owned elements, and its bounds along each axis."""
         b, places, start, position = self.b, self.places, starts[owned], self.axes.of[owned]
         assert start is not None
         at = b.index(start.base)
@@ -228,7 +228,7 @@ class _Kernel:
         return b.both(inside, self._reaches(owned, at)), bounds
 
     def _elements(self, starts: Sequence[Index | None], first: Scalar, end: Scalar) -> None:
-        """The innermost axis of a window: vectors, and a masked one for the rest."""
+        """Walk the innermost axis of a window: vectors, and a masked one for the rest."""
         b, body, places, axis = self.b, self.body, self.places, self.axes.vector
         if axis is None:
             # Nobody else has to see what the others of a team would read.

@@ -28,13 +28,13 @@ from hlo_disc.stitch.variant import Variant
 
 
 def meets_nothing(op: Op) -> bool:
-    """Does an element of the result meet one element of the updates at most?"""
+    """Whether at most one element of the updates meets each element of the result."""
     update = update_of(op).shape
     return op.attrs["unique"] or all(update[a] is ONE for a in Axes.find(op).serial)
 
 
 def atomic_kind(op: Op) -> str | None:
-    """The operation on memory that the region is, see `Builder.atomic`."""
+    """Return the atomic operation of the region, see `Builder.atomic`."""
     dtype = op.results[0].dtype
     if dtype_class(dtype) not in ("int", "uint") or dtype.itemsize < 4:
         return None
@@ -45,7 +45,7 @@ def atomic_kind(op: Op) -> str | None:
 
 
 def lane_axis(op: Op) -> int | None:
-    """The axis of the updates along which lanes run: neighbours in memory, if there are any."""
+    """Return the axis of the updates along which lanes run: neighbours in memory, if there are any."""
     update = update_of(op).shape
     return max((a for a, size in enumerate(update) if size is not ONE), default=None)
 
@@ -99,7 +99,7 @@ class ParallelScatter(Variant):
                 self._step(b, body, places, item)
 
     def _step(self, b: Builder, body: Body, places: Places, item: Val) -> None:
-        """The updates of one item, all at once."""
+        """Apply the updates of one item, all at once."""
         axis = lane_axis(self.op)
         assert axis is not None
         counts = [n if a != axis else b.ceil_div(n, body.width) for a, n in enumerate(places.size)]

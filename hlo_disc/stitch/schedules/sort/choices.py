@@ -40,7 +40,7 @@ PER_ELEMENT = 16
 
 
 def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """A merge sort, or a scan where only a few elements are wanted."""
+    """Return a merge sort, or a scan if only a few elements are wanted."""
     op = group.outputs[0].op
     assert op is not None
     count = op.attrs["count"]

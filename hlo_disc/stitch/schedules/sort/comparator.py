@@ -1,7 +1,7 @@
-"""A sort's comparator, taken apart: what is computed of each element alone, once, and what of two of them.
+"""A sort's comparator, split: a part for each element alone, computed once, and a part for pairs of elements.
 
-JAX compares floats by integers made of their bits, zeros and NaNs made alike before; these integers are `keys`, and
-what is left to do for each pair is to compare them. What a comparator does with one element may be anything.
+JAX compares floats by integers made from their bits, after making zeros and NaNs alike. These integers are `keys`, so
+that each pair only compares them. A comparator may do anything with one element.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Comparator:
 
 
 def comparator(body: Region, count: int) -> Comparator:
-    """The parts of a region over (a, b) of `count` operands in turn, and captured scalars."""
+    """Split a region over (a, b) of `count` operands in turn, and captured scalars."""
     return _Parts(body, count).take()
 
 
@@ -67,7 +67,7 @@ class _Parts:
         return Region(tuple(inputs), tuple(ops), tuple(outputs))
 
     def _less(self, keys: list[Value], numbers: dict[Hashable, int], mixed: list[Op]) -> Region:
-        """The rest, over keys of a, keys of b, and captured scalars."""
+        """Build the rest, over keys of a, keys of b, and captured scalars."""
         both = [*keys, *keys, *self.captured]
         inputs = [Value(v.dtype, (), None, i) for i, v in enumerate(both)]
         shared = dict(zip((self.meaning[v] for v in self.captured), inputs[2 * len(keys) :], strict=True))
@@ -87,7 +87,7 @@ class _Parts:
         return Region(tuple(inputs), tuple(ops), outputs)
 
     def _copy(self, value: Value, new: dict[Hashable, Value], ops: list[Op]) -> Value:
-        """`value` made again from what is known by its meaning."""
+        """Copy `value`, reusing new values of equal meaning."""
         meaning = self.meaning[value]
         if meaning not in new:
             op = value.op

@@ -17,14 +17,15 @@ TILE = 1 << 12
 
 
 def build_runs(b: Builder, layout: Layout, name: str) -> None:
-    """(inputs, outputs, workspace, symbols, items, items a block): sorted runs, in the workspace or the outputs."""
+    """Build the kernel (inputs, outputs, workspace, symbols, items, items a block) that sorts runs."""
     with sort_kernel(b, layout, name, 1, 2) as (sorter, (work,), (items, per)):
         with each_item(b, items, per) as item:
             _run(sorter, item, work)
 
 
 def build_merges(b: Builder, layout: Layout, name: str) -> None:
-    """(inputs, outputs, source, target, symbols, length of a run, is this the last pass, items, items a block)."""
+    """Build the kernel (inputs, outputs, source, target, symbols, length of a run, is this the last pass, items, items
+    a block) that merges runs."""
     with sort_kernel(b, layout, name, 2, 4) as (sorter, (source, target), (run, last, items, per)):
         with each_item(b, items, per) as item:
             _tile(sorter, item, source, target, run, last)
@@ -46,7 +47,7 @@ def _run(s: Sorter, item: Val, work: Sequence[Val]) -> None:
 
 
 def _tile(s: Sorter, item: Val, source: Sequence[Val], target: Sequence[Val], run: Val, last: Val) -> None:
-    """Make outputs of the merged runs, as many as a tile has."""
+    """Compute as many outputs of the merged runs as a tile has."""
     b = s.b
     row, first, count = s.place(item, s.layout.tile)
     # A power of two, of which PARTS cover the count.
@@ -61,7 +62,7 @@ def _tile(s: Sorter, item: Val, source: Sequence[Val], target: Sequence[Val], ru
 
 
 def log2_ceil(b: Builder, x: Scalar) -> Val:
-    """The least k with 2**k >= x, for x >= 1."""
+    """Return the least k with 2**k >= x, for x >= 1."""
     wide = b.cast(arith.IndexCastOp, b.i64, b.index(x) - 1)
     zeros = b.apply(math.CountLeadingZerosOp, wide)
     return b.binary("-", 64, b.cast(arith.IndexCastOp, b.index_type, zeros))

@@ -1,4 +1,4 @@
-"""Merging sorted runs: the device function that every pass of a sort is made of.
+"""Merging sorted runs: the device function of every pass of a sort.
 
 Where an output begins in the two runs is found by bisection, so that any part of a merge can be made on its own
 (O. Green, R. McColl, D. Bader, "GPU merge path", 2012). Several parts are merged side by side, without branches: each
@@ -77,7 +77,7 @@ class _Merge:
             return loop.results
 
         def left(state: Sequence[Val]) -> Val:
-            """So many steps need not ask for ends."""
+            """Return a number of steps that need not check for the runs' ends."""
             safe: Scalar = q - state[0]
             for at, end in zip(state[1:], ends, strict=True):
                 safe = b.minimum(safe, end - at)
@@ -91,11 +91,11 @@ class _Merge:
         steps(done, q, at, ends)
 
     def _keys(self, at: Scalar) -> dict[int, Val]:
-        """The words that have keys."""
+        """Return the words that have keys."""
         return {i: self.b.load(self.source[i], at) for i in self.records.key_words}
 
     def _begin(self, at: Val, row: Val, run: Val, n: Val) -> tuple[Val, Val, Val, Val]:
-        """Where output `at` of the row begins in its two runs, and where these end."""
+        """Return where output `at` of the row begins in its two runs, and where these end."""
         b = self.b
         at = b.index(b.minimum(at, n))
         pair = b.apply(arith.AndIOp, at, b.binary("-", 0, run + run))
@@ -117,7 +117,7 @@ class _Merge:
         return row + pair + taken, row + middle + (outputs - taken), row + middle, row + end
 
     def _step(self, i: Val, j: Val, ends: Sequence[Val], to: Val) -> list[Val]:
-        """One output: from the second run only if it is less, so that equal elements keep their order."""
+        """Take one output: from the second run only if it is less, so that equal elements keep their order."""
         b = self.b
         a, other = self._keys(i), self._keys(j)
         second = self.records.less(self.body, other, a, self.captured)

@@ -43,7 +43,7 @@ class Records:
         symbols: Sequence[str],
         facts: ShapeFacts,
     ) -> Records:
-        """operands: None where nothing needs the sorted operand."""
+        """Return the records. operands: None for an operand whose sorted form nothing needs."""
         fields = [v.dtype for v in comparator.keys.outputs]
         at: list[int | None] = []
         for value, key in zip(operands, comparator.given, strict=True):
@@ -54,31 +54,31 @@ class Records:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """Equal for records that are merged alike."""
+        """Return a key that is equal for records that are merged alike."""
         captured = tuple(v.dtype for v in self.captured)
         return ("merge", self.comparator.less.key, self.fields, self.words, captured, self.symbols)
 
     @property
     def key_words(self) -> tuple[int, ...]:
-        """The words that hold keys."""
+        """Return the words that hold keys."""
         count = len(self.comparator.keys.outputs)
         return tuple(i for i, fields in enumerate(self.words) if fields[0] < count)
 
     def bits(self, word: int) -> int:
-        """The width of a word."""
+        """Return the width of a word."""
         return 1 << (sum(8 * self.fields[i].itemsize for i in self.words[word]) - 1).bit_length()
 
     @property
     def bytes(self) -> int:
-        """Bytes of a record."""
+        """Return the bytes of a record."""
         return sum(self.bits(i) for i in range(len(self.words))) // 8
 
     def element(self, b: Builder, word: int) -> ir.Type:
-        """The integers that hold a word."""
+        """Return the integers that hold a word."""
         return b.int_type(self.bits(word))
 
     def pack(self, b: Builder, values: Sequence[Val]) -> list[Val]:
-        """The words of fields in registers."""
+        """Return the words of fields in registers."""
         words = []
         for number, fields in enumerate(self.words):
             word, shift, element = None, 0, self.element(b, number)
@@ -92,22 +92,22 @@ class Records:
         return words
 
     def field_bits(self, b: Builder, words: Mapping[int, Val], i: int) -> Val:
-        """One field as an integer of its width."""
+        """Return one field as an integer of its width."""
         number = next(w for w, fields in enumerate(self.words) if i in fields)
         shift = sum(8 * self.fields[j].itemsize for j in self.words[number] if j < i)
         return _resized(b, _shifted(b, words[number], arith.ShRUIOp, shift), self._int(b, i))
 
     def field(self, b: Builder, words: Mapping[int, Val], i: int) -> Val:
-        """One field in a register."""
+        """Return one field in a register."""
         dtype = self.fields[i]
         return from_memory(b, _bitcast(b, self.field_bits(b, words, i), b.memory_type(dtype)), dtype)
 
     def keys(self, b: Builder, words: Mapping[int, Val]) -> list[Val]:
-        """All keys in registers."""
+        """Return all keys in registers."""
         return [self.field(b, words, i) for i in range(len(self.comparator.keys.outputs))]
 
     def less(self, body: Body, x: Mapping[int, Val], y: Mapping[int, Val], captured: Sequence[Val]) -> Val:
-        """Whether a record, of which the words with keys are given, comes before another one."""
+        """Whether a record comes before another one, given their words with keys."""
         (result,) = inline(body, self.comparator.less, [*self.keys(body.b, x), *self.keys(body.b, y), *captured])
         return result
 
@@ -116,7 +116,7 @@ class Records:
 
 
 def _words(fields: Sequence[np.dtype]) -> tuple[tuple[int, ...], ...]:
-    """Each field goes into the first word that has room."""
+    """Assign each field to the first word with space for it."""
     words: list[list[int]] = []
     room: list[int] = []
     for i, dtype in enumerate(fields):

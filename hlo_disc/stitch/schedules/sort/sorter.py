@@ -58,18 +58,19 @@ class Layout:
 
     @property
     def kept(self) -> Dim:
-        """The length of the results' rows."""
+        """Return the length of the results' rows."""
         dim: int = self.op.attrs["dim"]
         return self.op.results[0].shape[dim]
 
     @property
     def span(self) -> int:
-        """Where the other half of fast memory starts: behind what a merge reads past the end of the first."""
+        """Return where the other half of fast memory starts: after the elements that a merge reads past the end of the
+        first."""
         return self.room + self.room // PARTS
 
     @property
     def elements(self) -> int:
-        """Elements that fast memory holds."""
+        """Return the number of elements that fast memory holds."""
         return max(2 * self.span, self.tile)
 
     @property
@@ -81,7 +82,7 @@ class Layout:
 def sort_kernel(
     b: Builder, layout: Layout, name: str, sets: int, scalars: int
 ) -> Iterator[tuple[Sorter, list[list[Val]], list[Val]]]:
-    """A kernel of (inputs, outputs, `sets` of arrays of records, symbols, `scalars`)."""
+    """Open a kernel of (inputs, outputs, `sets` of arrays of records, symbols, `scalars`)."""
     group, records = layout.group, layout.records
     words = [(b.buffer_type(records.element(b, i)), "w") for i in range(len(records.words))]
     with group_kernel(b, name, group, layout.facts, scalars, more=words * sets) as (sizes, buffers, rest):
@@ -113,7 +114,7 @@ class Sorter:
         self.merge = merger(b, self.records, self.body.width)
 
     def _tiles(self) -> list[Val]:
-        """The arrays in fast memory."""
+        """Return the arrays in fast memory."""
         b, tiles, offset = self.b, [], 0
         fast = b.fast()
         for i in range(len(self.records.words)):
@@ -123,19 +124,19 @@ class Sorter:
         return tiles
 
     def place(self, item: Val, length: int) -> tuple[Val, Val, Val]:
-        """The row of an item, where its part of the row starts, and how many elements it has there."""
+        """Return the row of an item, where its part of the row starts, and how many elements it has there."""
         b = self.b
         parts = b.index(b.ceil_div(self.n, length))
         first = b.index((item % parts) * length)
         return item // parts, first, b.index(b.minimum(self.n - first, length))
 
     def _index(self, row: Val, along: Index) -> tuple[Index, ...]:
-        """The index tuple of an element of a row."""
+        """Return the index tuple of an element of a row."""
         others = self.body.math.delinear(Index(row), [n for axis, n in enumerate(self.shape) if axis != self.dim])
         return (*others[: self.dim], along, *others[self.dim :])
 
     def vectors(self, count: Val, step: Callable[[Val], None]) -> None:
-        """`step` for every vector of `count` elements, the last one masked."""
+        """Run `step` for every vector of `count` elements, the last one masked."""
         b, width = self.b, self.body.width
         rest = b.index(count % width)
         whole = count - rest
@@ -156,7 +157,7 @@ class Sorter:
         return self._merge_all(count)
 
     def load(self, row: Val, at: Val) -> list[Val]:
-        """The words of the operands' records from number `at` of a row on."""
+        """Load the words of the operands' records from number `at` of a row on."""
         b, body, records = self.b, self.body, self.records
         index = self._index(row, Index(at, 1))
         values = [body.eval(x, index) for x in self.operands]
@@ -165,7 +166,7 @@ class Sorter:
         return records.pack(b, [b.splat(x, body.width) for x in fields])
 
     def _network(self, start: Val, count: Val) -> None:
-        """Sort the COLUMN elements of each lane: neighbours change places, so that equal elements never do."""
+        """Sort the COLUMN elements of each lane: only neighbours are swapped, so equal elements keep their order."""
         b, body, records = self.b, self.body, self.records
         lanes = b.binary("*", b.lanes.numbers(body.width), COLUMN)
         rows = [[b.gather(tile, start + r, lanes, fixed=False) for tile in self.tiles] for r in range(COLUMN)]

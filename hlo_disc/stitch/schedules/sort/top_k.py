@@ -52,7 +52,7 @@ class TopVariant:
 
     @property
     def most(self) -> int:
-        """How many may be wanted, so that there is room for as many more."""
+        """Return the largest number of wanted elements; there is space for as many more."""
         return self.layout.room // 2
 
     def key(self) -> tuple[Hashable, ...]:

@@ -1,4 +1,4 @@
-"""Reductions, softmax and norms. Sums of 16-bit floats are made in float32."""
+"""Reductions, softmax and norms. Sums of 16-bit floats are computed in float32."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def computed(dtype: np.dtype) -> np.dtype:
-    """The type in which formulas and sums of this type are made."""
+    """Return the type in which formulas and sums of this type are computed."""
     return F32 if dtype_class(dtype) == "float" and dtype.itemsize < 4 else dtype
 
 
 def _axes(x: Array, axes: Axes) -> tuple[int, ...]:
-    """The axes of a reduction: all, where PyTorch names none."""
+    """Return the axes of a reduction: all if PyTorch names none."""
     return x.axes(None if axes == () else axes)
 
 
@@ -77,7 +77,7 @@ def _widely(formula: Callable[[Array, int], Array]) -> Callable[..., Array]:
 def _layer_norm(
     r: AtenReader, x: Array, shape: Sequence[object], weight: Array | None, bias: Array | None, epsilon: float
 ) -> list[Array]:
-    """(normalised, mean, 1 / deviation), over the last axes."""
+    """Return (normalised, mean, 1 / deviation), over the last axes."""
     axes = tuple(range(x.rank - len(shape), x.rank))
     wide = x.cast(computed(x.dtype))
     count = x.count(axes, wide.dtype)

@@ -1,4 +1,4 @@
-"""Running sums, products and extrema, and extrema with their places.
+"""Running sums, products and extrema, and extrema with their indices.
 
 A NaN is larger, or smaller, than everything. Of equal extrema the first one counts, the last one in running extrema.
 """
@@ -45,14 +45,14 @@ def _running_logsumexp(r: AtenReader, x: Array, axis: int) -> Array:
 
 
 def _log_add_exp(a: Array, b: Array) -> list[Array]:
-    """log(exp(a) + exp(b)); of two equal infinities it is that infinity."""
+    """Compute log(exp(a) + exp(b)); for two equal infinities the result is that infinity."""
     high, low = a.maximum(b), a.minimum(b)
     sum_ = high + (low - high).exp().op("log_plus_one")
     return [where((high == low) & ~high.op("is_finite"), high, sum_)]
 
 
 def _extremum(r: AtenReader, dtype: np.dtype, kind: str, last: bool) -> Region:
-    """Over (value, place) and another such pair, which comes later, which of both is the extremum."""
+    """Select the extremum of (value, index) and a later such pair."""
 
     def build(x: Array, i: Array, y: Array, j: Array) -> list[Array]:
         if last:
@@ -68,7 +68,7 @@ def _extremum(r: AtenReader, dtype: np.dtype, kind: str, last: bool) -> Region:
 
 def _along(kind: str) -> Callable[..., list[Array]]:
     def handle(r: AtenReader, x: Array, axis: int, keep: bool = False) -> list[Array]:
-        """(extrema, where they are)."""
+        """Return (extrema, their indices)."""
         if not x.rank:
             return [x, r.full(0, I64, ())]
         axis %= x.rank

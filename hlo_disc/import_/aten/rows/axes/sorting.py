@@ -27,13 +27,13 @@ _INDICES = Dim.const(2**31 - 1)
 
 
 def numbered(r: AtenReader, shape: Shape, axis: int) -> Array:
-    """The places along an axis, in 32 bits, of which a record of a sort has room for more."""
+    """Number the elements along an axis, in 32 bits, because a sort's records have no more space."""
     r.at_most(shape[axis], _INDICES, "an axis of {0} elements has more than {1}")
     return iota(r, shape, axis, I32)
 
 
 def ordered(r: AtenReader, x: Array, axis: int, descending: bool = False) -> tuple[Array, Array]:
-    """The elements along an axis in order, and where they were."""
+    """Sort the elements along an axis. Returns them with their old indices."""
     body = _order(r, x.dtype, descending)
     axis %= x.rank
     values, order = emit_all(r, "sort", [x, numbered(r, x.shape, axis)], dim=axis, stable=True, count=2, body=body)
@@ -41,7 +41,7 @@ def ordered(r: AtenReader, x: Array, axis: int, descending: bool = False) -> tup
 
 
 def _order(r: AtenReader, dtype: np.dtype, descending: bool) -> Region:
-    """Over two elements and their places: does the first come before the second?"""
+    """Compare two elements with their indices: does the first come before the second?"""
     types = [(dtype, ()), (dtype, ()), (I32, ()), (I32, ())]
 
     def build(b: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
@@ -97,7 +97,7 @@ def _kthvalue(r: AtenReader, x: Array, k: Size, axis: int = -1, keep: bool = Fal
 
 
 def _median_along(r: AtenReader, x: Array, axis: int = -1, keep: bool = False) -> list[Array]:
-    """The lower one of two; the first NaN, where there is one."""
+    """Return the median, of two the lower one; the first NaN if there is one."""
     if not x.rank:
         return _sort(r, x)
     count = x.shape[axis]
@@ -113,7 +113,7 @@ def _median_along(r: AtenReader, x: Array, axis: int = -1, keep: bool = False) -
 
 
 def _nanmedian_along(r: AtenReader, x: Array, axis: int = -1, keep: bool = False) -> list[Array]:
-    """The median of the elements that are not NaN, the lower one of two; NaN where all are."""
+    """Return the median of the elements that are not NaN, of two the lower one; NaN if all are NaN."""
     if dtype_class(x.dtype) != "float" or not x.rank:
         return _median_along(r, x, axis, keep)
     r.at_most(ONE, x.shape[axis], "a median of no elements")
@@ -143,7 +143,7 @@ def _of_all(along: Callable[..., list[Array]]) -> Callable[..., Array]:
 
 
 def _mode(r: AtenReader, x: Array, axis: int = -1, keep: bool = False) -> list[Array]:
-    """The most frequent element, the smallest of them, and the last place where it is."""
+    """Return the most frequent element, the smallest if there are several, and the last index where it is."""
     if not x.rank:
         return _sort(r, x)
     r.at_most(ONE, x.shape[axis], "a mode of no elements")

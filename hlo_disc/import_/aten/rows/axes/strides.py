@@ -1,7 +1,7 @@
-"""Views that are told by strides, and windows that slide: gathers from a tensor's memory or along an axis.
+"""Views given by strides, and sliding windows: gathers from a tensor's memory or along an axis.
 
-Strides are those of PyTorch's memory. There is none here, but what a tensor without gaps has in memory follows from the
-order of its axes; a view of one has its memory.
+Strides refer to PyTorch's memory, which does not exist here. The memory of a dense tensor follows from the order of its
+axes, and a view of one has that memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _memory(r: AtenReader, node: Node) -> tuple[Array, Dim, tuple[int, ...]]:
-    """A node's memory: the tensor without gaps that has it, where that begins, and its axes, slowest first."""
+    """Return a node's memory: the dense tensor that owns it, the offset where it begins, its axes, slowest first."""
     while _is_view(node):
         node = node.args[0]
     fake = node.meta["val"]
@@ -53,7 +53,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _addresses(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Dim, count: Dim) -> Array:
-    """The index of each element of a view in memory, which has `count` elements."""
+    """Compute the index in memory of each element of a view; the memory has `count` elements."""
     last = offset
     address = r.full(offset, I64, shape)
     for axis, stride in enumerate(strides):
@@ -75,7 +75,7 @@ def _as_strided(
 
 
 def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | None) -> tuple[Array, Array]:
-    """The memory of the op's first argument, and where in it the elements of a view are."""
+    """Return the memory of the op's first argument as a line, and the positions of a view's elements in it."""
     source = r.node.args[0]
     assert isinstance(source, Node)
     base, begin, order = _memory(r, source)
@@ -89,7 +89,7 @@ def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | N
 def _as_strided_scatter(
     r: AtenReader, x: Array, source: Array, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
 ) -> Array:
-    """The tensor with new elements there, which must be in its own memory."""
+    """Return the tensor with new elements at the view, which must be in its own memory."""
     argument = r.node.args[0]
     assert isinstance(argument, Node)
     base, _, order = _memory(r, argument)
@@ -102,13 +102,13 @@ def _as_strided_scatter(
 
 
 def _windows(r: AtenReader, count: Dim, size: Dim, step: Size) -> Array:
-    """The places of (window, element) along an axis."""
+    """Return the indices of (window, element) along an axis."""
     first = iota(r, (count, size), 0, I64) * step
     return first + iota(r, (count, size), 1, I64)
 
 
 def _unfold(r: AtenReader, x: Array, axis: int, size: Size, step: Size) -> Array:
-    """Windows along an axis, whose elements become the last axis."""
+    """Take windows along an axis; their elements become the last axis."""
     if not x.rank:
         return x.reshape((ONE,)).broadcast(r.out.shape)
     axis %= x.rank
@@ -118,7 +118,7 @@ def _unfold(r: AtenReader, x: Array, axis: int, size: Size, step: Size) -> Array
 
 
 def _unfold_backward(r: AtenReader, gradient: Array, shape: Sequence[Size], axis: int, size: Size, step: Size) -> Array:
-    """The sum over all windows that an element is in."""
+    """Sum over all windows that contain an element."""
     out = r.out.shape
     if not out:
         return gradient.sum(None)

@@ -21,7 +21,7 @@ _BYTE = np.dtype(np.uint8)
 
 
 def _reshape(r: AtenReader, x: Array, *_: object, **__: object) -> Array:
-    """To the shape that PyTorch found: views, squeezes, flattening."""
+    """Reshape to the shape that PyTorch inferred: views, squeezes, flattening."""
     return x.reshape(r.out.shape)
 
 
@@ -33,7 +33,7 @@ def _transpose(r: AtenReader, x: Array, a: int = 0, b: int = 1) -> Array:
 
 
 def place(r: AtenReader, index: Size, size: Dim) -> Dim:
-    """An index or a bound that counts from behind where it is negative."""
+    """Return an index or a bound; a negative one counts from the end."""
     index = Dim.of(index)
     if r.facts.at_most(ZERO, index) is Truth.YES:
         return index
@@ -49,7 +49,7 @@ def _select(r: AtenReader, x: Array, axis: int, index: Size) -> Array:
 
 
 def bounds(r: AtenReader, start: Size | None, end: Size | None, size: Dim) -> tuple[Dim, Dim]:
-    """The start and the end of a slice of an axis of this size."""
+    """Return the start and the end of a slice of an axis of this size."""
     first = ZERO if start is None else Dim.max(Dim.min(place(r, start, size), size), ZERO)
     last = size if end is None else Dim.max(Dim.min(place(r, end, size), size), first)
     return r.facts.canonical(first), r.facts.canonical(last)
@@ -65,7 +65,7 @@ def _slice(
 
 
 def _split(r: AtenReader, x: Array, _: object, axis: int = 0) -> list[Array]:
-    """Equal parts, or parts of given sizes: PyTorch says which sizes they have."""
+    """Split into equal parts, or parts of given sizes; PyTorch has inferred the sizes."""
     at, parts = ZERO, []
     for part in r.outs:
         parts.append(x.slice(axis, at, at + part.shape[axis]))
@@ -74,7 +74,7 @@ def _split(r: AtenReader, x: Array, _: object, axis: int = 0) -> list[Array]:
 
 
 def _cat(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
-    """Empty tensors of one axis are left out, whatever the others are."""
+    """Concatenate. Empty tensors of one axis are left out, whatever the rank of the others."""
     rank = len(r.out.shape)
     kept = [x.cast(r.out.dtype) for x in tensors if not (x.rank == 1 and x.shape[0] is ZERO and rank != 1)]
     return joined(kept, axis)
@@ -85,7 +85,7 @@ def _stack(r: AtenReader, tensors: Sequence[Array], axis: int = 0) -> Array:
 
 
 def _repeat(r: AtenReader, x: Array, repeats: Sequence[Size]) -> Array:
-    """Each axis several times over, one after the other."""
+    """Repeat each axis several times as a whole."""
     before = len(repeats) - x.rank
     shape = (ONE,) * before + x.shape
     wide = tuple(size for pair in zip(map(Dim.of, repeats), shape, strict=True) for size in pair)
@@ -108,7 +108,7 @@ def _roll(r: AtenReader, x: Array, shifts: Sequence[Size], axes: Sequence[int] =
 
 
 def _constant_pad(r: AtenReader, x: Array, pad: Sequence[Size], value: Operand = 0) -> Array:
-    """`pad` begins with the last axis, (before, after) of each."""
+    """Pad with a constant. `pad` begins with the last axis, (before, after) of each."""
     before, after = [ZERO] * x.rank, [ZERO] * x.rank
     for k in range(len(pad) // 2):
         before[x.rank - 1 - k], after[x.rank - 1 - k] = Dim.of(pad[2 * k]), Dim.of(pad[2 * k + 1])
@@ -124,7 +124,7 @@ def _full_of(r: AtenReader, _: object, value: Operand, *__: object, **___: objec
 
 
 def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: object) -> Array:
-    """Floats are computed in f64, as start + i * step."""
+    """Make a range. Floats are computed in f64, as start + i * step."""
     whole = r.out.dtype.kind in "iu" and not any(isinstance(x, float) for x in (start, step))
     computed = I64 if whole else F64
     numbers = iota(r, r.out.shape, 0, computed)
@@ -136,7 +136,7 @@ def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_:
 
 
 def _tril(keep: str) -> Callable[..., Array]:
-    """The lower (GE) or upper (LE) triangle of matrices."""
+    """Take the lower (GE) or upper (LE) triangle of matrices."""
 
     def handle(r: AtenReader, x: Array, diagonal: Size = 0) -> Array:
         shape = x.shape[-2:]
@@ -148,7 +148,7 @@ def _tril(keep: str) -> Callable[..., Array]:
 
 
 def _view_of_bits(r: AtenReader, x: Array, _: object) -> Array:
-    """As elements of another type, of which the last axis has more or fewer where they are not as wide."""
+    """Reinterpret bits as another type. If the widths differ, the last axis gets more or fewer elements."""
     dtype = r.out.dtype
     if x.dtype == dtype:
         return x
@@ -165,7 +165,7 @@ def _view_of_bits(r: AtenReader, x: Array, _: object) -> Array:
 
 
 def _bits_as(r: AtenReader, x: Array, dtype: np.dtype, axis: int = -1) -> Array:
-    """The axes from `axis` on become the last one, of elements of this type."""
+    """Join the axes from `axis` on to the last one, with elements of this type."""
     *outer, last = *x.shape[:axis], dim_product(x.shape[axis:])
     if x.dtype.itemsize < dtype.itemsize:
         parts = dtype.itemsize // x.dtype.itemsize

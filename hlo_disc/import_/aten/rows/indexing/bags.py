@@ -30,7 +30,7 @@ def _bags(
     r: AtenReader, table: Array, index: Array, offsets: Array, _: bool = False, mode: int = _SUM, __: bool = False,
     weights: Array | None = None, ___: bool = False, padding: int = -1,
 ) -> list[Array]:  # fmt: skip
-    """(bags, the bag of each index, how many rows are in each bag, for maxima which row each number is of).
+    """Return (bags, the bag of each index, the number of rows of each bag, for maxima the row of each number).
 
     Of sums PyTorch does not count. It says that there is a count for the end of the last bag, and gives none.
     """
@@ -60,7 +60,7 @@ def _bags(
 
 
 def _bag(r: AtenReader, starts: Array, index: Array) -> Array:
-    """The bag of each index: the last one that starts before it."""
+    """Find the bag of each index: the last one that starts before it."""
     return found(r, starts, iota(r, index.shape, 0, starts.dtype), True) - 1
 
 
@@ -72,7 +72,7 @@ def _added(r: AtenReader, shape: Shape, dtype: np.dtype, bag: Array, updates: Ar
 def _largest(
     r: AtenReader, rows: Array, bag: Array, kept: Array, index: Array, count: Array, shape: Shape
 ) -> tuple[Array, Array]:
-    """The largest numbers of each bag, and the row of the table that has the first of them; 0 for an empty bag."""
+    """Return the largest numbers of each bag, and the first row of the table that has them; 0 for an empty bag."""
     targets = places.indexed(r, shape, [bag], wrap=False)
     low = r.full(-np.inf, rows.dtype, shape)
     most = places.put(r, low, targets, where(kept.expand(-1), rows, -np.inf), "max")
@@ -133,7 +133,7 @@ def _weights_backward(
 
 
 def _renormed(r: AtenReader, table: Array, index: Array, most: float, norm: float) -> Array:
-    """The table, of whose rows those that the index names are no longer than `most`."""
+    """Return the table with the rows that the index names scaled to norms of at most `most`."""
     wide = computed(table.dtype)
     rows = table.cast(wide)
     size = abs(rows)

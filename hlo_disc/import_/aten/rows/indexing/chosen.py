@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _running(r: AtenReader, mask: Array) -> tuple[Array, Dim]:
-    """Count the true elements of a line: those up to each element, and all of them."""
+    """Count the true elements of a line: those up to each element, and all."""
     ones = mask.cast(I64)
     count = r.data.size(ones.sum(0))
     r.facts.add_at_most(count, mask.shape[0])
@@ -34,7 +34,7 @@ def _places(r: AtenReader, running: Array, count: Dim) -> Array:
 
 
 def _axes(r: AtenReader, place: Array, shape: Shape) -> list[Array]:
-    """Numbers of elements as an index for each axis."""
+    """Convert the numbers of elements to an index for each axis."""
     made = []
     for size in reversed(shape):
         size = Dim.max(size, ONE)
@@ -44,7 +44,7 @@ def _axes(r: AtenReader, place: Array, shape: Shape) -> list[Array]:
 
 
 def positions(r: AtenReader, mask: Array) -> list[Array]:
-    """The indices of what is true, an axis each."""
+    """Return the indices of true elements, one tensor for each axis."""
     running, count = _running(r, mask.cast(BOOL).flat())
     return _axes(r, _places(r, running, count), mask.shape)
 
@@ -57,7 +57,7 @@ def _nonzero(r: AtenReader, x: Array) -> Array:
 
 
 def _nonzero_static(r: AtenReader, x: Array, *, size: Size, fill_value: int = -1) -> Array:
-    """The first ones, and a number where there are no more."""
+    """Return the first indices of nonzero elements, filled up with a number."""
     mask = x.cast(BOOL).flat()
     if not x.rank:
         return r.full(0, I64, r.out.shape)
@@ -69,7 +69,7 @@ def _nonzero_static(r: AtenReader, x: Array, *, size: Size, fill_value: int = -1
 
 
 def unmasked(r: AtenReader, indices: Sequence[Array | None]) -> list[Array | None]:
-    """A mask stands for the indices of what it has, an axis each."""
+    """Replace a mask by the indices of its true elements, one tensor for each axis."""
     plain: list[Array | None] = []
     for index in indices:
         plain += positions(r, index) if index is not None and places.is_mask(index) else [index]
@@ -89,7 +89,7 @@ def _masked_select(r: AtenReader, x: Array, mask: Array) -> Array:
 
 
 def _repeat_interleave(r: AtenReader, repeats: Array, *, output_size: Size | None = None) -> Array:
-    """Each number as often as it says."""
+    """Repeat each number as often as the counts say."""
     repeats = repeats.cast(I64)
     r.data.must((repeats >= 0).reduce("and", 0), "repeats can not be negative")
     ends, sum_ = repeats.cumulative("add", 0), repeats.sum(0)
@@ -113,9 +113,9 @@ def _bincount(r: AtenReader, x: Array, weights: Array | None = None, least: Size
 
 
 def _unique(r: AtenReader, line: Array, origin: Array | None, inverse: bool, counts: bool) -> list[Array]:
-    """(elements of a line that differ from the one before, the number of each element, how often each comes).
+    """Return (elements of a sorted line that differ from the previous one, the number of each element, the counts).
 
-    origin: where the elements of the line, which is sorted, come from.
+    origin: the old positions of the sorted elements.
     """
     number = iota(r, line.shape, 0, I64)
     before = places.rows(r, line, (number - 1).maximum(0))

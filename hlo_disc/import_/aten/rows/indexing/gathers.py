@@ -1,4 +1,4 @@
-"""Elements whose places are data: indexing, gathers, embeddings; and what is one of these with known places."""
+"""Gathers at indices from data: indexing, gathers, embeddings; and ops that gather at known indices."""
 
 from __future__ import annotations
 

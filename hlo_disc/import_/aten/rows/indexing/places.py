@@ -26,9 +26,10 @@ _MASKS = (BOOL, np.dtype(np.uint8))
 
 @frozen
 class Places:
-    """`at` has an index vector on its last axis; `numbers` are those of gathers, `window` what each vector takes.
+    """The indices of a gather or scatter: `at` has an index vector on its last axis, `numbers` the dimension numbers,
+    and `window` the sizes that each vector takes.
 
-    shape: of what is gathered there, or of updates.
+    shape: that of the gathered elements, or of updates.
     """
 
     at: Array
@@ -42,7 +43,7 @@ def is_mask(index: Array) -> bool:
 
 
 def wrapped(r: AtenReader, index: Array, size: Dim) -> Array:
-    """Indices counted from the front."""
+    """Wrap negative indices, so that all count from the front."""
     if index.dtype not in (I32, I64):
         index = index.cast(I64)
     behind = index + size
@@ -50,9 +51,10 @@ def wrapped(r: AtenReader, index: Array, size: Dim) -> Array:
 
 
 def indexed(r: AtenReader, shape: Shape, indices: Sequence[Array | None], wrap: bool = True) -> Places:
-    """`x[indices]` of an x of this shape: None for a whole axis, else tensors that are spread to one shape.
+    """Prepare `x[indices]` for an x of this shape. An entry is None for a whole axis, else a tensor; these are
+    broadcast.
 
-    Its axes stand where those stood that are indexed, or first if these are not neighbours.
+    Their common axes take the place of the indexed axes, or come first if these are not neighbours.
     """
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     chosen = [index for index in indices if index is not None]
@@ -85,7 +87,7 @@ def _places(r: AtenReader, shape: Shape, axes: Sequence[int], chosen: Sequence[A
 
 
 def diagonal(r: AtenReader, shape: Shape, offset: int | Dim, a: int, b: int, count: Dim) -> Places:
-    """The diagonal of the axes a and b, which becomes the last axis."""
+    """Take the diagonal of the axes a and b, which becomes the last axis."""
     a, b = a % len(shape), b % len(shape)
     offset = Dim.of(offset)
     starts = {a: Dim.max(-offset, Dim.const(0)), b: Dim.max(offset, Dim.const(0))}
@@ -96,7 +98,7 @@ def diagonal(r: AtenReader, shape: Shape, offset: int | Dim, a: int, b: int, cou
 
 
 def along(r: AtenReader, shape: Shape, axis: int, index: Array, wrap: bool = True) -> Places:
-    """An element for each of the index, whose other places are the same as in a tensor of this shape."""
+    """Address one element for each entry of the index; its other coordinates are those of the entry itself."""
     batching = [a for a in range(len(shape)) if a != axis and _same(r, shape[a], index.shape[a])]
     axes = [a for a in range(len(shape)) if a not in batching]
     index = wrapped(r, index, shape[axis]) if wrap else index
@@ -130,19 +132,19 @@ def taken(r: AtenReader, x: Array, places: Places) -> Array:
 
 
 def rows(r: AtenReader, x: Array, at: Array) -> Array:
-    """The elements at indices of the first axis, which are in it."""
+    """Take the elements at indices of the first axis, which are in range."""
     return taken(r, x, indexed(r, x.shape, [at], wrap=False))
 
 
 def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
-    """With one more element on an axis that may have none, so that there is something to read."""
+    """Add one element to an axis that may be empty, so that there is something to read."""
     if r.facts.at_most(ONE, x.shape[axis]) is Truth.YES:
         return x
     return x.pad((0,) * x.rank, tuple(int(a == axis) for a in range(x.rank)), 0)
 
 
 def put(r: AtenReader, x: Array, places: Places, updates: Array, kind: str = "set", *, unique: bool = False) -> Array:
-    """x with updates there, or combined with them. kind: as in `combining`. unique: no two meet."""
+    """Write or combine updates into x. kind: as in `combining`. unique: no two indices are equal."""
     body = combining(r, kind, x.dtype)
     updates = updates.cast(x.dtype).broadcast(places.shape)
     return x.emit("scatter", places.at, updates, **places.numbers, unique=unique, count=1, body=body)

@@ -38,7 +38,7 @@ def combined(r: AtenReader, x: Array, targets: Places, updates: Array, kind: str
 
 
 def _reduced(r: AtenReader, x: Array, targets: Places, updates: Array, reduction: str, with_self: bool) -> Array:
-    """with_self: what is there already is one of the elements that are combined."""
+    """Scatter with a reduction. with_self: the old element is one of the combined elements."""
     kind, wide = _KINDS[reduction], computed(x.dtype)
     made, updates = x.cast(wide), updates.cast(wide)
     if not with_self:
@@ -70,7 +70,7 @@ def _index_put(r: AtenReader, x: Array, indices: Sequence[Array | None], updates
 
 
 def _masked(r: AtenReader, x: Array, indices: Sequence[Array | None], mask: Array, updates: Array, add: bool) -> Array:
-    """The n-th place where the mask is true gets the n-th update, or the only one."""
+    """Write the n-th update, or the only one, to the n-th true position of the mask."""
     before = next(i for i, index in enumerate(indices) if index is not None)
     mask = mask.cast(BOOL)
     after = x.rank - before - mask.rank
@@ -110,7 +110,7 @@ def _index_reduce(
 
 
 def _index_combined(kind: str | None) -> Callable[..., Array]:
-    """A tensor whose slices along an axis are added or copied to those that the index says."""
+    """Add or copy slices of a tensor along an axis to the positions of an index."""
 
     def handle(r: AtenReader, x: Array, axis: int, index: Array, source: Array, *, alpha: Operand = 1) -> Array:
         wide = x.reshape(x.shape or (ONE,))
@@ -130,7 +130,7 @@ def _index_fill(r: AtenReader, x: Array, axis: int, index: Array, value: Operand
 
 
 def _where(r: AtenReader, x: Array, axis: int, index: Array, updates: Operand) -> tuple[Array, Places, Array]:
-    """x with at least one axis, the places of an index of its rank, and those updates that have one."""
+    """Return x with at least one axis, the positions of an index of its rank, and the updates that have a position."""
     x, index = (y.reshape(y.shape or (ONE,)) for y in (x, index))
     axis %= x.rank
     for a, (size, limit) in enumerate(zip(index.shape, x.shape, strict=True)):
@@ -177,7 +177,7 @@ def _put(r: AtenReader, x: Array, index: Array, source: Array, add: bool = False
 
 
 def _masked_scatter(r: AtenReader, x: Array, mask: Array, source: Array) -> Array:
-    """The n-th place that the mask has gets the n-th element of the source."""
+    """Write the n-th element of the source to the n-th true position of the mask."""
     shape = r.out.shape
     x, mask = x.broadcast(shape), mask.cast(BOOL).broadcast(shape)
     if source.shape and dim_product(source.shape) is ZERO:
@@ -199,7 +199,8 @@ def _masked_scatter_backward(r: AtenReader, gradient: Array, mask: Array, _: obj
 def _embedding_backward(
     r: AtenReader, gradient: Array, index: Array, rows: Size, padding: Size, by_frequency: bool
 ) -> Array:
-    """The row `padding` of the table has no gradient; with by_frequency a gradient is divided among equal indices."""
+    """Compute the gradient of an embedding. The row `padding` gets none; with by_frequency it is divided among equal
+    indices."""
     wide = gradient.cast(computed(gradient.dtype))
     table = (Dim.of(rows), gradient.shape[-1])
     targets = places.indexed(r, table, [index], wrap=False)
@@ -242,7 +243,7 @@ def _slice_scatter(
 
 
 def _spliced(r: AtenReader, x: Array, source: Array, axis: int, start: Dim, limit: Dim) -> Array:
-    """x with the source from start to limit of an axis."""
+    """Write the source into x, from start to limit of an axis."""
     axis, parts = axis % x.rank, [source.cast(x.dtype)]
     if start is not ZERO:
         parts = [x.slice(axis, 0, start), *parts]

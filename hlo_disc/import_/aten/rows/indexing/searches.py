@@ -1,4 +1,4 @@
-"""Places in sorted tensors, and counts of what falls between bounds."""
+"""Positions in sorted tensors, and counts of elements between bounds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _INDICES = Dim.const(2**31 - 2)
 
 
 def found(r: AtenReader, line: Array, wanted: Array, right: bool) -> Array:
-    """Where each number belongs in the sorted last axis of `line`, whose other axes, if any, are those of `wanted`.
+    """Find the position of each number in the sorted last axis of `line`; its other axes, if any, are those of
+    `wanted`.
 
-    Bisection as ATen does it, so that both agree about what is not sorted. right: behind elements that are equal.
+    It bisects as ATen does, so that both agree on unsorted input. right: the position after equal elements.
     """
     count = line.shape[-1]
     r.at_most(count, _INDICES, "a sorted axis of {0} elements has more than {1}")
@@ -64,7 +65,7 @@ def _bucketize(r: AtenReader, wanted: Operand, line: Array, *, out_int32: bool =
 
 
 def _histc(r: AtenReader, x: Array, bins: int = 100, low: Operand = 0, high: Operand = 0) -> Array:
-    """Counts of equal parts from low to high, the last of which has its upper bound too.
+    """Count the elements in equal intervals from low to high; the last interval includes its upper bound.
 
     Bounds that are equal stand for those of the elements.
     """
@@ -84,7 +85,7 @@ def _histc(r: AtenReader, x: Array, bins: int = 100, low: Operand = 0, high: Ope
 
 
 def _counted(r: AtenReader, place: Array, inside: Array, bins: int, what: Array) -> Array:
-    """Sum `what` over the elements of each part that are inside; those behind the last part belong to it."""
+    """Sum `what` over the elements of each interval; elements behind the last one belong to it."""
     place = where(inside, place.minimum(bins - 1), bins)  # outside, where nothing is counted
     counts = r.full(0, what.dtype, (Dim.of(bins),))
     return places.put(r, counts, places.indexed(r, counts.shape, [place], wrap=False), what, "add")
@@ -94,7 +95,7 @@ def _histogram(
     r: AtenReader, x: Array, bins: int, *, range: Sequence[float] | None = None, weight: Array | None = None,
     density: bool = False,
 ) -> list[Array]:  # fmt: skip
-    """(how much is between neighbouring bounds, the bounds); the last of them belongs to the last part."""
+    """Return (the sum between neighbouring bounds, the bounds); the last interval includes its upper bound."""
     dtype, wide = x.dtype, computed(x.dtype)
     line = x.flat().cast(wide)
     if range is not None:

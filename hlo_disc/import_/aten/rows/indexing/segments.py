@@ -1,4 +1,4 @@
-"""Runs of an axis, each combined to one element: how long they are is data."""
+"""Segments of an axis, each combined to one element; their lengths are data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _segment_reduce(
     r: AtenReader, x: Array, reduction: str, *, lengths: Array | None = None, indices: Array | None = None,
     offsets: Array | None = None, axis: int = 0, unsafe: bool = False, initial: Operand | None = None,
 ) -> Array:  # fmt: skip
-    """Lines with runs of their own, on the axes before, are one after the other in a long one."""
+    """Reduce segments. Lines with segments of their own, on the axes before, are joined to one long line."""
     if lengths is None:
         if offsets is None:
             r.unsupported("runs by the index of each element are not supported")

@@ -1,7 +1,7 @@
 """Scaled dot products of (batch, heads, length, width), and their gradient.
 
-What a causal mask hides is counted from the first key, and a row that is hidden as a whole gives zeros, as in eager
-mode. Heads of keys may be fewer than those of queries: each is that of several in a row.
+A causal mask is aligned at the first key, and a fully hidden row gives zeros, as in eager mode. There may be fewer
+heads of keys than of queries: several consecutive query heads share one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SWAPPED = (0, 1, 3, 2)
 
 
 def _heads(r: AtenReader, x: Array, query: Array) -> Array:
-    """Keys or values for each head of the queries."""
+    """Repeat keys or values for each head of the queries."""
     batch, heads, length, width = x.shape
     if heads is query.shape[1]:
         return x
@@ -35,7 +35,7 @@ def _heads(r: AtenReader, x: Array, query: Array) -> Array:
 
 
 def _gathered(r: AtenReader, x: Array, heads: Dim) -> Array:
-    """The adjoint: sums over the heads that share a key."""
+    """Compute the adjoint of `_heads`: sums over the query heads that share a key head."""
     batch, all_heads, length, width = x.shape
     if heads is all_heads:
         return x
@@ -61,7 +61,7 @@ def _scores(r: AtenReader, query: Array, key: Array, causal: bool, mask: Array |
 
 
 def _widened(r: AtenReader, query: Array, key: Array, value: Array, dropout: float) -> list[Array]:
-    """In the type of sums, with as many heads of keys and values as of queries."""
+    """Convert to the type of sums, with as many heads of keys and values as of queries."""
     if dropout:
         r.unsupported("dropout inside of an attention is not supported")
     return [x.cast(computed(query.dtype)) for x in (query, _heads(r, key, query), _heads(r, value, query))]
@@ -78,7 +78,7 @@ def _attention(
     attn_mask: Array | None = None,
     scale: float | None = None,
 ) -> list[Array]:
-    """Also the logarithms of the softmax's sums."""
+    """Compute the attention, and the logarithms of the softmax's sums."""
     q, k, v = _widened(r, query, key, value, dropout)
     dtype = q.dtype
     scores = _scores(r, q, k, causal, attn_mask, scale)

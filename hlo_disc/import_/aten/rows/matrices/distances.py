@@ -1,7 +1,7 @@
 """Distances between all rows of two matrices, by their differences; products of three tensors; sums of products.
 
-The square of a Euclidean distance is never taken apart into products, which eager mode does of many rows and which
-loses the digits of small distances.
+Squares of Euclidean distances are never expanded into products. Eager mode expands them for many rows, which loses
+digits of small distances.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _differences(r: AtenReader, a: Array, b: Array) -> Array:
-    """(…, rows of a, rows of b, elements)."""
+    """Compute the differences (…, rows of a, rows of b, elements)."""
     return a.expand(-2) - b.expand(-3)
 
 
@@ -84,7 +84,7 @@ def _pdist(r: AtenReader, x: Array, p: float = 2.0) -> Array:
 
 
 def _first(r: AtenReader, row: Array, n: Dim) -> Array:
-    """The number of the first pair of a row: row * (2 n - row - 1) / 2."""
+    """Return the number of the first pair of a row: row * (2 n - row - 1) / 2."""
     return row * (2 * n - 1 - row) / 2
 
 
@@ -113,7 +113,7 @@ def _trilinear(
     summed: Sequence[int],
     _: int = 1,
 ) -> Array:
-    """The sum over some axes of a * b * c, each with new axes among its own."""
+    """Sum a * b * c over some axes, each operand with new axes among its own."""
     dtype = computed(r.out.dtype)
     wide = []
     for x, axes in ((a, expand_a), (b, expand_b), (c, expand_c)):
@@ -126,7 +126,7 @@ def _trilinear(
 
 
 def _addbmm(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
-    """All products of a batch are added."""
+    """Add all products of a batch."""
     made = matmul(a, b, computed(a.dtype), 1).sum(0)
     if not is_just(alpha, 1):
         made = made * alpha

@@ -1,4 +1,4 @@
-"""Fourier transforms of any axes, three at a time. A transform back has the factor that PyTorch asks for, not 1/n."""
+"""Fourier transforms of any axes, three at a time. The inverse has the factor that PyTorch asks for, not 1/n."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_ROOT, _BY_SIZE = 1, 2
 
 
 def _along(r: AtenReader, x: Array, axes: Sequence[int], transform: str, last: Dim | None = None) -> Array:
-    """Axes become the last ones, and go back. last: how long the last one is when it is whole."""
+    """Transform with axes moved to the end and back. last: the length of the last one when it is whole."""
     order = [axis for axis in range(x.rank) if axis not in axes] + list(axes)
     turned = x.transpose(order)
     length = [*turned.shape[x.rank - len(axes) :]]
@@ -36,7 +36,7 @@ def _complex(r: AtenReader, x: Array, axes: Sequence[int], forward: bool) -> Arr
 
 
 def _scaled(r: AtenReader, x: Array, count: Dim, mode: int, divided: bool) -> Array:
-    """divided: the transform has divided by the number of elements already."""
+    """Scale a result. divided: the transform has already divided by the number of elements."""
     power = {0: 0.0, _BY_ROOT: -0.5, _BY_SIZE: -1.0}[mode] + (1.0 if divided else 0.0)
     if not power:
         return x

@@ -1,4 +1,4 @@
-"""Linear algebra, by formulas of JAX's arrays.
+"""Linear algebra, by formulas over JAX's arrays.
 
 `info` of a factorisation that fails is not 0. For LU it is the first pivot that is zero, as in LAPACK. Nothing is
 raised, because a graph of ATen's ops asks for no errors.
@@ -28,7 +28,7 @@ Handler = Callable[..., Array | list[Array]]
 
 
 def _first_zero(lu: jax.Array) -> jax.Array:
-    """The number of the first pivot that is zero, from 1; 0 where there is none."""
+    """Return the number of the first pivot that is zero, from 1; 0 if there is none."""
     zero = formulas.diagonal(lu) == 0
     place = jnp.arange(1, zero.shape[-1] + 1, dtype=jnp.int32)
     first = jnp.min(jnp.where(zero, place, np.iinfo(np.int32).max), axis=-1, initial=np.iinfo(np.int32).max)
@@ -36,18 +36,19 @@ def _first_zero(lu: jax.Array) -> jax.Array:
 
 
 def _order(lu: jax.Array, pivots: jax.Array) -> jax.Array:
-    """The permutation of rows that ATen's pivots say, which count from 1."""
+    """Return the permutation of rows that ATen's pivots, which count from 1, describe."""
     return lax.lu_pivots_to_permutation(pivots - 1, lu.shape[-2])
 
 
 def _matrix(order: jax.Array, dtype: np.dtype) -> jax.Array:
-    """P of P L U, whose columns are units."""
+    """Return P of P L U, whose columns are unit vectors."""
     size = order.shape[-1]
     return (jnp.arange(size, dtype=order.dtype)[:, None] == order[..., None, :]).astype(dtype)
 
 
 def _handler(fn: Callable[..., object], at_least: Sequence[tuple[Dim, Dim]] = ()) -> Handler:
-    """`fn(arrays, *attributes)`; results that are not wanted are empty: PyTorch says which. at_least: see `traced`."""
+    """Make a handler of `fn(arrays, *attributes)`; unwanted results, by PyTorch's types, are empty. at_least: see
+    `traced`."""
 
     def handle(r: AtenReader, *args: object, **attrs: object) -> Array | list[Array]:
         values = [x for x in args if isinstance(x, Array)]
@@ -64,7 +65,7 @@ def _handler(fn: Callable[..., object], at_least: Sequence[tuple[Dim, Dim]] = ()
 
 
 def _square(fn: Callable[..., object]) -> Handler:
-    """A handler for matrices whose sides are equal, though PyTorch has a symbol for each."""
+    """Make a handler for square matrices, though PyTorch has a symbol for each side."""
     handler = _handler(fn)
 
     def handle(r: AtenReader, a: Array, *args: object, **attrs: object) -> Array | list[Array]:
@@ -155,7 +156,7 @@ def _lu_parts(a: jax.Array, *, pivot: bool = True) -> Arrays:
 
 
 def _lu_unpack(r: AtenReader, lu: Array, pivots: Array, data: bool = True, order: bool = True) -> Array | list[Array]:
-    """P, L and U, of which those that are not wanted are empty."""
+    """Return P, L and U; unwanted ones are empty."""
 
     def fn(lu: jax.Array, pivots: jax.Array) -> Arrays:
         none = jnp.zeros((0,), lu.dtype)
@@ -194,16 +195,10 @@ def _eigvals(a: jax.Array) -> jax.Array:
     return lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
-def _solve_triangular(
-    a: jax.Array, b: jax.Array, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> jax.Array:
-    return formulas.triangle(a, b, upper, left, unitriangular)
-
-
 def _triangular_solve(
     b: jax.Array, a: jax.Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Arrays:
-    made = formulas.triangle(a, b, upper, unit=unitriangular, transpose_a=transpose)
+    made = formulas.triangle(a, b, upper, unitriangular=unitriangular, transpose_a=transpose)
     return made, jnp.broadcast_to(a, (*made.shape[:-2], *a.shape[-2:]))
 
 
@@ -216,7 +211,7 @@ def _householder(r: AtenReader, a: Array, tau: Array) -> Array:
 def _pinv(
     r: AtenReader, a: Array, *, atol: Operand | None = None, rtol: Operand | None = None, hermitian: bool = False
 ) -> Array:
-    """Singular values that are not above the tolerances count as zero."""
+    """Compute the pseudo-inverse. Singular values that do not exceed the tolerances count as zero."""
     given = [x for x in (atol, rtol) if isinstance(x, Array)]
     if hermitian:
         _same_sides(r, a)
@@ -253,14 +248,14 @@ def _cross(r: AtenReader, a: Array, b: Array, *, dim: int = -1) -> Array:
 
 
 def _with_effects(r: AtenReader, token: Array, op: object, *_: object, **__: object) -> list[Array | None]:
-    """Only the check of errors, which is none here: what has no solution is infinite or no number."""
+    """Drop the check for errors, the only effect that is supported: a system without solution gives infinity or NaN."""
     if str(op) != "aten._linalg_check_errors.default":
         r.unsupported(f"{op} has an effect, which is not supported")
     return [token] + [None] * (len(r.node.meta["val"]) - 1)
 
 
 def _multiplied(r: AtenReader, a: Array, tau: Array, c: Array, left: bool = True, transpose: bool = False) -> Array:
-    """By Q, the product of the reflections below the diagonal of `a`."""
+    """Multiply by Q, the product of the reflections below the diagonal of `a`."""
 
     def fn(a: jax.Array, tau: jax.Array, c: jax.Array) -> jax.Array:
         rows, columns = a.shape[-2:]
@@ -292,7 +287,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten._linalg_eigh.default": _handler(_eigh),
     "aten.linalg_eig.default": _handler(lambda a: lax.eig(a, compute_left_eigenvectors=False)),
     "aten._linalg_eigvals.default": _handler(_eigvals),
-    "aten.linalg_solve_triangular.default": _handler(_solve_triangular),
+    "aten.linalg_solve_triangular.default": _handler(formulas.triangle),
     "aten.triangular_solve.default": _handler(_triangular_solve),
     "aten.linalg_householder_product.default": _householder,
     "aten.linalg_pinv.atol_rtol_tensor": _pinv,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ops.expr import I32
 from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.numbers.elementwise import scaled
 from hlo_disc.import_.aten.tensors import Operand, is_just
 from hlo_disc.import_.handlers.arrays import Array, matmul
 
@@ -19,17 +20,13 @@ def _product(r: AtenReader, a: Array, b: Array, batch: int = 0) -> Array:
     return matmul(a, b, computed(a.dtype), batch)
 
 
-def _scaled(r: AtenReader, x: Array, factor: Operand) -> Array:
-    return x if is_just(factor, 1) else x * factor
-
-
 def _added(batch: int) -> Callable[..., Array]:
-    """beta * c + alpha * a @ b; where beta is 0, what c holds does not count."""
+    """Compute beta * c + alpha * a @ b. If beta is 0, c is not used, not even its NaNs."""
 
     def handle(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
-        made = _scaled(r, _product(r, a, b, batch), alpha)
+        made = scaled(_product(r, a, b, batch), alpha)
         if not is_just(beta, 0):
-            made = made + _scaled(r, c.cast(made.dtype), beta)
+            made = made + scaled(c.cast(made.dtype), beta)
         return made.cast(r.out.dtype)
 
     return handle

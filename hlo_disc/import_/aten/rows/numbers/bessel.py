@@ -27,12 +27,12 @@ _ERFCX = (
 
 
 def _polynomial(x: jax.Array, coefficients: Sequence[float]) -> jax.Array:
-    """The first coefficient is that of the highest power."""
+    """Evaluate a polynomial; the first coefficient is that of the highest power."""
     return functools.reduce(lambda sum_, a: sum_ * x + a, coefficients[1:], jnp.full_like(x, coefficients[0]))
 
 
 def _chebyshev(y: jax.Array, coefficients: Sequence[float]) -> jax.Array:
-    """Clenshaw's sum of twice the argument; the last coefficient is that of degree 0."""
+    """Evaluate Clenshaw's sum at twice the argument; the last coefficient is that of degree 0."""
     before, last, sum_ = jnp.zeros_like(y), jnp.zeros_like(y), jnp.full_like(y, coefficients[0])
     for a in coefficients[1:]:
         before, last, sum_ = last, sum_, y * sum_ - last + a
@@ -40,7 +40,7 @@ def _chebyshev(y: jax.Array, coefficients: Sequence[float]) -> jax.Array:
 
 
 def _wave(x: jax.Array, order: int, cosine: Function, sine: Function, sign: float) -> jax.Array:
-    """Where x > 5: the phase of a cosine and its amplitude."""
+    """Return the phase of a cosine and its amplitude, for x > 5."""
     part = functools.partial(lambda name: getattr(c, f"J{order}_{name}"))
     z = 25.0 / (x * x)
     p = _polynomial(z, part("PP")) / _polynomial(z, part("PQ"))
@@ -79,7 +79,7 @@ def _second_kind(order: int, x: jax.Array) -> jax.Array:
 
 
 def _k(order: int, scaled: bool, x: jax.Array) -> jax.Array:
-    """Modified, of the second kind; scaled: times exp(x)."""
+    """Compute the modified function of the second kind; scaled: times exp(x)."""
     growth = jnp.exp(x)
     if order == 0:
         near = _chebyshev(x * x - 2, c.K0_NEAR) - jnp.log(0.5 * x) * jax.scipy.special.i0(x)
@@ -93,7 +93,7 @@ def _k(order: int, scaled: bool, x: jax.Array) -> jax.Array:
 
 
 def _airy(x: jax.Array) -> jax.Array:
-    """By series near 0, and by rational approximations away from it."""
+    """Compute Airy's function by series near 0, and by rational approximations away from it."""
     size = jnp.abs(x)
     zeta = 2 * size * jnp.sqrt(size) / 3
     fourth = jnp.sqrt(jnp.sqrt(size))

@@ -1,4 +1,4 @@
-"""Complex numbers: taken apart, put together, conjugated. A conjugate is computed where PyTorch only notes it."""
+"""Complex numbers: parts, composition, conjugates. A conjugate is computed, which PyTorch only marks."""
 
 from __future__ import annotations
 

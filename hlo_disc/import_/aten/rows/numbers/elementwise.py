@@ -31,9 +31,9 @@ Formula = Callable[..., Array]
 
 
 def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT, second_as_it_is: bool = False) -> Formula:
-    """A handler: operands are converted and spread, the result is converted to PyTorch's type of it.
+    """Make a handler: operands are converted and broadcast, the result is converted to PyTorch's type.
 
-    second_as_it_is: whether the kernel takes a second operand of one element so.
+    second_as_it_is: the kernel does not convert a second operand of one element.
     """
 
     def handle(r: AtenReader, *args: Operand | None, **attrs: object) -> Array:
@@ -50,7 +50,7 @@ def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT, second_as_it_is: bo
 
 
 def is_single(x: Operand) -> bool:
-    """Whether it is one number at every call."""
+    """Whether it is a single number at every call."""
     return not isinstance(x, Array) or all(size is ONE for size in x.shape)
 
 
@@ -69,20 +69,20 @@ def is_float(x: Array) -> bool:
     return dtype_class(x.dtype) in ("float", "complex")
 
 
-def _scaled(r: AtenReader, x: Array, alpha: Operand) -> Array:
+def scaled(x: Array, alpha: Operand) -> Array:
     return x if is_just(alpha, 1) else x * alpha
 
 
 def _add(r: AtenReader, a: Array, b: Array, alpha: Operand = 1) -> Array:
-    return a + _scaled(r, b, alpha)
+    return a + scaled(b, alpha)
 
 
 def _sub(r: AtenReader, a: Array, b: Array, alpha: Operand = 1) -> Array:
-    return a - _scaled(r, b, alpha)
+    return a - scaled(b, alpha)
 
 
 def floor_divide(r: AtenReader, a: Array, b: Array) -> Array:
-    """Towards minus infinity; as Python does it of floats, from the remainder."""
+    """Divide towards minus infinity; floats by the remainder, as in Python."""
     if not is_float(a):
         return floor_quotient(a, b)
     rest = a.op("remainder", b)
@@ -101,7 +101,7 @@ def _div_mode(r: AtenReader, a: Operand, b: Operand, rounding_mode: str | None =
 
 
 def _whole_quotient(formula: Formula) -> Formula:
-    """A division and its rounding. ATen's kernels round 16-bit floats after each step, but for a single divisor."""
+    """Divide and round. ATen's kernels round 16-bit floats after each step, except for a single divisor."""
 
     def handle(r: AtenReader, a: Operand, b: Operand) -> Array:
         return elementwise(formula, KIND.DEFAULT if is_single(b) else KIND.NO_OPMATH, second_as_it_is=True)(r, a, b)
@@ -132,7 +132,7 @@ def _round(r: AtenReader, x: Array, decimals: int = 0) -> Array:
 
 
 def _whole(name: str) -> Formula:
-    """Rounding, of which integers are left alone."""
+    """Make a rounding function that leaves integers alone."""
     return elementwise(lambda r, x: x.emit(name) if is_float(x) else x)
 
 
@@ -147,7 +147,7 @@ def _sign(r: AtenReader, x: Array) -> Array:
 
 
 def _pow_scalar(r: AtenReader, x: Array, exponent: Operand) -> Array:
-    """Small exponents are products and roots, as they are in eager mode."""
+    """Raise to a constant power; small exponents are products and roots, as in eager mode."""
     common = elementwise(_COMMON_POWERS.get(exponent, _pow) if isinstance(exponent, (int, float)) else _pow)
     return common(r, x, exponent)
 
@@ -170,7 +170,7 @@ def _gelu(r: AtenReader, x: Array, approximate: str = "none") -> Array:
 
 
 def _clamp(r: AtenReader, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Array:
-    """Also of bounds that are tensors; of a NaN it is the NaN."""
+    """Clamp, also between tensors; a NaN stays NaN."""
     computed = DTYPES[elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.DEFAULT)[0]]
     made = r.scalar(x, computed)
     if low is not None:
@@ -195,17 +195,17 @@ def _logical(name: str) -> Formula:
 
 
 def _converted(r: AtenReader, x: Operand, *_: object, **__: object) -> Array:
-    """Other types, memory formats and devices: only types are something here. A number may stand for a tensor."""
+    """Convert types; memory formats and devices have no effect. A number may stand for a tensor."""
     return r.scalar(x, r.out.dtype)
 
 
 def _float(name: str) -> Formula:
-    """A function that makes floats of integers."""
+    """Make the row of a function whose result is a float, also for integers."""
     return elementwise(op(name), KIND.INT_TO_FLOAT)
 
 
 def _classified(formula: Formula, integers: bool) -> Formula:
-    """A question about floats; integers all have the same answer."""
+    """Make the row of a question about floats; all integers have the same answer."""
 
     def question(r: AtenReader, x: Array) -> Array:
         return formula(r, x) if is_float(x) else r.full(integers, BOOL, x.shape)
@@ -305,8 +305,8 @@ ROWS: dict[str, Formula] = {
     "aten.clamp_min.default": _clamp,
     "aten.clamp_max.default": lambda r, x, high: _clamp(r, x, None, high),
     "aten.where.self": _where,
-    "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a * b, value)),
-    "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + _scaled(r, a, value) / b),
+    "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + scaled(a * b, value)),
+    "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + scaled(a, value) / b),
     **dict.fromkeys(_CONVERSIONS, _converted),
     "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),

@@ -1,6 +1,6 @@
-"""Orthogonal polynomials of a degree that is data, by their recurrences, for as many steps as the highest degree asks.
+"""Orthogonal polynomials whose degree is data, by their recurrences, in as many steps as the highest degree.
 
-Where ATen has a formula without steps for high degrees (Chebyshev's, inside of their interval), it is that one.
+ATen has a closed form for high degrees of Chebyshev's inside their interval, which is used too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from hlo_disc.import_.aten.rows.numbers.special import function
 
 
 class Recurrence(NamedTuple):
-    """first: the one of degree 1. step(k, x, last, before): that of degree k. closed: (least degree, formula)."""
+    """A recurrence. first: the polynomial of degree 1. step(k, x, last, before): that of degree k. closed: (least
+    degree, formula)."""
 
     first: Callable[[jax.Array], jax.Array]
     step: Callable[..., jax.Array]

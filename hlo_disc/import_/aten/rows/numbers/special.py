@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _trigamma(x: jax.Array) -> jax.Array:
-    """By reflection left of 1/2, and there six steps up to where the asymptotic series holds."""
+    """Compute trigamma: left of 1/2 by reflection, else by six steps up to where the asymptotic series holds."""
     low = x < 0.5
     sine = jnp.sin(np.pi * x)
     y = jnp.where(low, 1 - x, x)
@@ -34,9 +34,9 @@ def _trigamma(x: jax.Array) -> jax.Array:
 
 
 def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
-    """Hurwitz' function, of x > 1. Left of 0 its first terms are added one by one, as far as q is positive.
+    """Compute Hurwitz' zeta function for x > 1. Left of 0 its first terms are added one by one, until q is positive.
 
-    Where q is a pole it is infinite, without regard for the sign of its term (Cephes' zeta, as PyTorch has it).
+    At a pole of q it is infinite, whatever the sign of its term (Cephes' zeta, as in PyTorch).
     """
 
     def step(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -53,12 +53,12 @@ def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
 
 
 def _digamma(x: jax.Array) -> jax.Array:
-    """At 0 it is infinite, with the sign that its argument has not."""
+    """Compute digamma. At 0 it is infinite, with the sign opposite to the argument's."""
     return jnp.where(x == 0, jnp.copysign(jnp.inf, -x), jax.lax.digamma(x))
 
 
 def _polygamma(r: AtenReader, order: int, x: Array) -> Array:
-    """The derivative of this order of digamma."""
+    """Compute the derivative of this order of digamma."""
 
     order = r.fixed(order)
 
@@ -72,7 +72,7 @@ def _polygamma(r: AtenReader, order: int, x: Array) -> Array:
 
 
 def function(fn: Callable[..., jax.Array]) -> Callable[..., Array]:
-    """The row of a function that makes floats of integers."""
+    """Make the row of a function whose result is a float, also for integers."""
     return elementwise(by_jax(fn), KIND.INT_TO_FLOAT)
 
 

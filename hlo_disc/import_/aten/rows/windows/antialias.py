@@ -1,4 +1,4 @@
-"""Images of another size whose pixels are means of all that they cover: products with a matrix of weights an axis."""
+"""Resizing in which a pixel is the mean of all that it covers: a product with a matrix of weights for each axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Kernel = Callable[[Array], Array]
 def _weights(
     r: AtenReader, before: Dim, after: Dim, kernel: Kernel, reach: int, align: bool, factor: Factor, dtype: np.dtype
 ) -> Array:
-    """(after, before): what each new element has of each old one. reach: how far the kernel goes, in all."""
+    """Return the weights (after, before) of the old elements in each new one. reach: the whole width of the kernel."""
     if factor is not None and not align:
         scale = r.scalar(1, dtype) / factor
     else:

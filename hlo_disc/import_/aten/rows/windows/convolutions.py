@@ -28,7 +28,7 @@ def _windows(
     groups: Size,
     less: Sequence[Size] = (0,),
 ) -> Convolution:
-    """less: so much less padding is behind the elements than before them."""
+    """Return the windows. less: how much less padding there is behind the elements than before them."""
     order, spatial = tuple(range(x.rank)), x.rank - 2
     numbers = [tuple(map(r.fixed, each(entries, spatial))) for entries in (strides, dilations)]
     pads = [(low, low - n) for low, n in zip(each(padding, spatial), each(less, spatial), strict=True)]
@@ -36,7 +36,7 @@ def _windows(
 
 
 def each(entries: Sequence[Size], count: int) -> tuple[Size, ...]:
-    """An entry for every axis; a single one is that of all."""
+    """Return an entry for every axis; a single one is used for all."""
     return tuple(entries) * count if len(entries) == 1 else tuple(entries)
 
 

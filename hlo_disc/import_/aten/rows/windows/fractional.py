@@ -1,4 +1,4 @@
-"""Maxima of windows whose places follow from random numbers, so that there are as many as wanted.
+"""Maxima of windows whose positions follow from random numbers, so that there are as many as wanted.
 
 Source: B. Graham, "Fractional Max-Pooling", arXiv:1412.6071; places as PyTorch rounds them.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _starts(sample: Tensor, size: int, count: int, window: int) -> Tensor:
-    """Where windows begin along an axis: (…, count), for a sample of shape (…), in whose type PyTorch computes."""
+    """Return where windows begin along an axis, (…, count), for samples of shape (…), computed in PyTorch's type."""
     step = torch.full((), size - window, dtype=sample.dtype) / max(count - 1, 1)
     places = torch.arange(count - 1, dtype=sample.dtype) + sample[..., None]
     first = (places * step).long() - (sample * step).long()[..., None]
@@ -31,7 +31,7 @@ def _starts(sample: Tensor, size: int, count: int, window: int) -> Tensor:
 
 
 def _maxima(x: Tensor, samples: Tensor, window: Sequence[int], counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Maxima and their numbers within the last axes: of equal ones the first, of NaNs the last.
+    """Return maxima and their numbers within the last axes: of equal ones the first, of NaNs the last.
 
     x: (n, c, *sizes), or without n. samples: (n or more, c, an axis's each); of two axes the last one has the first.
     """

@@ -1,4 +1,4 @@
-"""Elements that are taken from axes at positions that depend on sizes: adaptive pools, `unfold`, `fold`, resampling.
+"""Elements taken from axes at positions that depend on sizes: adaptive pools, `unfold`, `fold`, resampling.
 
 Axes are processed one after another. A `Line` has the common part of the windows of all positions. For each result on
 the axis and each element of its window, it says which element of the axis that is, and whether there is one.
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 def _along(x: Array, axis: int, like: Array) -> Array:
-    """Broadcast x, whose axes are those of `like` from `axis` on, over all other axes of `like`."""
+    """Broadcast x, which has the axes of `like` from `axis` on, over the other axes of `like`."""
     return x.emit("broadcast", shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
 
 
 @frozen
 class Line:
-    """at: (results, elements of a window) of numbers of elements; inside: which of them there are."""
+    """A table of positions. at: (results, elements of a window), the elements' numbers; inside: which of them exist."""
 
     at: Array
     inside: Array
 
     def window(self, r: AtenReader, x: Array, axis: int, otherwise: Operand) -> Array:
-        """The elements of windows, with `otherwise` where there is none."""
+        """Take the elements of windows, with `otherwise` where none exists."""
         made = x.take(self.at, axis)
         return where(_along(self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
 
@@ -51,7 +51,8 @@ class Line:
 
 
 def fractions(r: AtenReader, size: Dim, count: Dim) -> Line:
-    """The windows of `count` parts of an axis, each from floor(i * size / count) to ceil((i + 1) * size / count).
+    """Return the windows of `count` parts of an axis, each from floor(i * size / count) to ceil((i + 1) * size /
+    count).
 
     With `size` and `count` swapped, the window of an element is just the parts that the element belongs to.
     """
@@ -103,7 +104,7 @@ def _adaptive_means_backward(spatial: int) -> Callable[..., Array]:
 
 
 def _adaptive_maxima(spatial: int) -> Callable[..., list[Array]]:
-    """Maxima, and their places, of which there are none for what lies outside of a window."""
+    """Return maxima and their positions; elements outside of a window do not count."""
 
     def handle(r: AtenReader, x: Array, _: Sequence[Size]) -> list[Array]:
         made, at = x, numbered(r, x.shape, spatial)
@@ -122,14 +123,14 @@ def _adaptive_maxima(spatial: int) -> Callable[..., list[Array]]:
 
 
 def _blocks(r: AtenReader, count: Dim, window: Dim, stride: Operand, padding: Size, dilation: Operand) -> Array:
-    """(elements of a window, windows): where each lies on the axis, which begins with its padding."""
+    """Return (elements of a window, windows): the position of each on the padded axis."""
     shape = window, count
     offset = iota(r, shape, 0, I64) * dilation
     return offset + iota(r, shape, 1, I64) * stride - padding
 
 
 def _counts(sizes: Sequence[Dim], rows: Sequence[Sequence[Size]], strides: Sequence[int]) -> list[Dim]:
-    """How many windows there are on an axis. rows: windows, dilations and paddings."""
+    """Return the number of windows on an axis. rows: windows, dilations and paddings."""
     axes = zip(sizes, *rows, strides, strict=True)
     return [(n + 2 * Dim.of(p) - Dim.of(d) * (Dim.of(k) - 1) - 1) // s + 1 for n, k, d, p, s in axes]
 
@@ -142,7 +143,7 @@ def _im2col(
     padding: Sequence[Size],
     stride: Sequence[Size],
 ) -> Array:
-    """(batch, channels * elements of a window, windows)."""
+    """Return (batch, channels * elements of a window, windows)."""
     batched = x.rank == 4
     made = x if batched else x.expand(0)
     strides = tuple(map(r.fixed, each(stride, 2)))
@@ -169,7 +170,7 @@ def _col2im(
     padding: Sequence[Size],
     stride: Sequence[Size],
 ) -> Array:
-    """Every element of a column is added where it came from."""
+    """Add every element of a column to the position from which it was taken."""
     batched = x.rank == 3
     made = (x if batched else x.expand(0)).cast(computed(x.dtype))
     strides = tuple(map(r.fixed, each(stride, 2)))
@@ -190,7 +191,7 @@ def _col2im(
 def _gathered(
     r: AtenReader, x: Array, axis: int, size: Dim, window: Dim, stride: int, padding: Size, dilation: Operand
 ) -> Array:
-    """Axes (elements of a window, windows) as the axis of `size` on which they lie."""
+    """Map axes (elements of a window, windows) back to the axis of `size` on which they lie."""
     count, shape = x.shape[axis + 1], (size, window)
     element = iota(r, shape, 1, I64)
     position = iota(r, shape, 0, I64) + padding - element * dilation

@@ -1,4 +1,4 @@
-"""Gradients of paddings that repeat what is at a tensor's edges."""
+"""Gradients of paddings that repeat the elements at a tensor's edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _replication_backward(r: AtenReader, gradient: Array, x: Array, pad: Sequence[Dim | int]) -> Array:
-    """Add gradients before an axis to its first element, and those behind it to its last one, axis by axis.
+    """Add the gradients before an axis to its first element, and those behind it to its last one, axis by axis.
 
     `pad` begins with the last axis, (before, after) of each; negative ones have cut elements off.
     """

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Windows:
-    """How windows lie on the last axes of a tensor of `rank`, one entry a spatial axis.
+    """The windows on the last axes of a tensor of `rank`, one entry for each spatial axis.
 
-    after: how much padding there is behind, which follows from how many windows there are.
+    after: the padding behind the elements, which follows from the number of windows.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Windows:
         self.after = tuple((m - 1) * s + d * (k - 1) + 1 - n - p for n, m, k, s, p, d in rows)
 
     def over(self, x: Array) -> Pool:
-        """The windows on all axes of a tensor; on its first ones each is an element."""
+        """Extend the windows to all axes of a tensor; on its first axes each element is a window."""
         outer = x.rank - len(self.sizes)
         ones, pads = (1,) * outer, [(ZERO, ZERO)] * outer + list(zip(self.before, self.after, strict=True))
         return Pool((ONE,) * outer + self.window, ones + self.strides, pads, ones + self.dilations)
@@ -60,7 +60,7 @@ class Windows:
 
 
 def maxima(spatial: int) -> Callable[..., list[Array]]:
-    """Maxima, and their places."""
+    """Return maxima and their positions."""
 
     def handle(
         r: AtenReader,
@@ -82,7 +82,7 @@ def maxima(spatial: int) -> Callable[..., list[Array]]:
 
 
 def maxima_backward(spatial: int) -> Callable[..., Array]:
-    """A gradient is added to the elements whose numbers within the last axes are the last operand."""
+    """Add a gradient to the elements whose numbers within the last axes are the last operand."""
 
     def handle(r: AtenReader, gradient: Array, x: Array, *args: Any) -> Array:
         outer = x.rank - spatial
@@ -103,7 +103,7 @@ def maxima_backward(spatial: int) -> Callable[..., Array]:
 
 
 def _divisor(r: AtenReader, windows: Windows, include_pad: bool, given: Size | None, dtype: np.dtype) -> Array:
-    """The divisor of the sum of a window: a number, or one for each window."""
+    """Return the divisor of the sum of a window: a number, or one for each window."""
     if given is not None:
         return r.scalar(given, dtype)
     whole = all(r.facts.at_most(after, before if include_pad else ZERO).name == "YES"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _between(places: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
-    """The two rows of a picture that each place lies between, with their weights: none where it lies outside."""
+    """Return the two rows of a picture around each position, and their weights: 0 if the position is outside."""
     inside = (places >= -1) & (places <= size)
     places = places.clamp(0, size - 1)
     low = places.long()
@@ -32,8 +32,7 @@ def _aligned(x: Tensor, regions: Tensor, *shape: int, scale: float, samples: int
     """The means of `samples` by `samples` interpolated places in each of the bins into which a region is cut.
 
     x: (batch, channels, height, width). regions: (n, 5), each its picture's number and its corners, times `scale`.
-    shape: how many bins there are. offset: what is subtracted from a corner. Without one, regions have a size of 1 at
-    least.
+    shape: the number of bins. offset: subtracted from a corner. Without one, regions have a size of at least 1.
     """
     corners = regions[:, 1:] * scale - offset
     taken = []
@@ -63,7 +62,7 @@ def _roi_align(
 
 
 def _nms(r: AtenReader, boxes: Array, scores: Array, threshold: float) -> Array:
-    """The numbers of the boxes that are kept, in the order in which a sort has their scores: no numbers are first."""
+    """Return the numbers of the boxes that are kept, in the order of a sort of their scores, NaNs first."""
     n = boxes.shape[0]
     _, order = ordered(r, scores, 0, descending=True)
     _, rank = ordered(r, order, 0)

@@ -1,4 +1,4 @@
-"""Samples of images at places that are data (`grid_sample`), in two and three dimensions, and their gradients.
+"""Samples of images at positions from data (`grid_sample`), in two and three dimensions, and their gradients.
 
 PyTorch has the formula for two dimensions; what it leaves to a kernel is written with JAX, which derives gradients.
 """
@@ -25,12 +25,12 @@ _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 
 def _place(g: jax.Array, size: int, align: bool) -> jax.Array:
-    """-1 … 1 as a position on an axis; with `align` these are the centres of its first and last element."""
+    """Map -1 … 1 to a position on an axis; with `align` these are the centres of its first and last element."""
     return (g + 1) / 2 * (size - 1) if align else ((g + 1) * size - 1) / 2
 
 
 def _bounded(at: jax.Array, size: int, padding: int, align: bool) -> jax.Array:
-    """A position as the padding has it: what is outside is the nearest one, or a reflection."""
+    """Move a position into the image as the padding says: to the nearest element, or by reflection."""
     if padding == _ZEROS:
         return at
     if padding == _REFLECTION:
@@ -45,7 +45,7 @@ def _bounded(at: jax.Array, size: int, padding: int, align: bool) -> jax.Array:
 
 
 def _read(x: jax.Array, places: Sequence[jax.Array], padding: int, align: bool) -> jax.Array:
-    """The elements at whole positions, (batch, channels, …)."""
+    """Read the elements at whole positions, (batch, channels, …)."""
     sizes = x.shape[2:]
     inside: jax.Array | bool = True
     at = []
@@ -65,7 +65,7 @@ def _weights(fraction: jax.Array, mode: int) -> list[tuple[int, jax.Array]]:
 
 
 def _sampled(x: jax.Array, grid: jax.Array, mode: int, padding: int, align: bool) -> jax.Array:
-    """The last axis of the grid has positions on the axes of an image, those on its last axis first."""
+    """Sample. The last axis of the grid has positions on the axes of an image, its last axis first."""
     sizes = x.shape[2:]
     places = [_place(grid[..., len(sizes) - 1 - k], size, align) for k, size in enumerate(sizes)]
     if mode != _BICUBIC:

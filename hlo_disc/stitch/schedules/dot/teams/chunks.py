@@ -1,8 +1,8 @@
-"""Operands of small products in fast memory: 16 bytes of a line ("chunks") in an order in which no bank is asked twice.
+"""Operands of small products in fast memory: 16 bytes of a line ("chunks") in an order without bank conflicts.
 
-All banks together hold 128 bytes, in which chunks change places by the number of the line, so that those lie in
-different banks that threads read or write at once. All sizes are powers of two: of numbers that have no bit in common
-the place of the sum is the exclusive or of their places, and most of it is known in advance.
+All banks together hold 128 bytes. Within them, chunks are permuted by the number of the line, so that chunks that
+threads access at once lie in different banks. All sizes are powers of two. The position of a sum of numbers without
+common bits is the exclusive or of their positions, and most of it is known in advance.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ APART = (4, 2, 1)
 
 @frozen
 class Layout:
-    """How chunks lie. line: of how many chunks a line is. chunk: elements of one. turns: see `turns`."""
+    """The order of chunks. line: chunks of a line. chunk: elements of one. turns: see `turns`."""
 
     line: int
     chunk: int
     turns: tuple[int, ...]
 
     def place(self, b: Builder, line: Scalar, chunk: Scalar) -> Scalar:
-        """The number of a chunk's place."""
+        """Return the position of a chunk."""
         place, together = line * self.line + chunk, _together(self.line)
         for bit, by in enumerate(self.turns):
             place = _xor(b, place, line // (together << bit) % 2 * by)
@@ -40,13 +40,13 @@ class Layout:
 
 
 def turns(line: int, chunk: int, across: bool) -> tuple[int, ...]:
-    """By what each bit of the number of 128 bytes changes places. across: lines are written to one below the other."""
+    """Return how each bit of the number of 128 bytes permutes chunks. across: lines are written one below the other."""
     below = (chunk // _together(line)).bit_length() - 1
     return (*(*BELOW, *[0] * below)[:below], *APART) if across else BELOW
 
 
 def _together(line: int) -> int:
-    """How many lines lie in 128 bytes."""
+    """Return how many lines lie in 128 bytes."""
     return max(ROUND // line, 1)
 
 
@@ -70,7 +70,8 @@ class Chunks:
         return self.layout.place(self.buffer.b, line, chunk)
 
     def element(self, place: Scalar, line: int = 0, chunk: int = 0, inside: Scalar = 0) -> Scalar:
-        """Where an element of a chunk is, so many lines and chunks, of bits of their own, from one at a place."""
+        """Return the position of an element of a chunk, so many lines and chunks, of bits of their own, from a
+        position."""
         b = self.buffer.b
         more = self.layout.place(b, line, chunk)
         assert isinstance(more, int)

@@ -1,8 +1,8 @@
 """A tile of a dot as sums in the registers of a team's threads, one product after the other.
 
-The threads stand in rows of up to `ACROSS`. Of the tile a thread has patches of PATCH x PATCH elements, as far apart as
-all threads together reach, so that neighbours read and write neighbouring words of fast memory. Where parts of the team
-share the depth, each has sums of the whole tile.
+The threads form rows of up to `ACROSS`. A thread has patches of PATCH x PATCH elements of the tile, as far apart as all
+threads together reach, so that neighbours access neighbouring words of fast memory. If parts of the team share the
+depth, each has sums of the whole tile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FastMatrix:
     stride: int
 
     def place(self, row: Scalar, col: Scalar) -> Scalar:
-        """Where an element is in the buffer."""
+        """Return the position of an element in the buffer."""
         return self.at + row * self.stride + col
 
 
@@ -45,12 +45,12 @@ class Block(FastMatrix):
 
 
 def fma_staging(types: DotTypes) -> Staging:
-    """How operands are brought to fast memory for `FmaTile`, and how sums leave it."""
+    """Describe how operands are brought to fast memory for `FmaTile`, and how sums leave it."""
     return Staging(types.sum, vector=4, next=2, pad=PAD, sums_pad=PAD)
 
 
 class FmaTile:
-    """Builds what a thread does for its part of a tile of sums of `dtype`."""
+    """Builds a thread's code for its part of a tile of sums of `dtype`."""
 
     def __init__(self, b: Builder, tile: Tile, dtype: np.dtype):
         self.b, self.dtype, self.tile = b, dtype, tile
@@ -63,7 +63,7 @@ class FmaTile:
         self.depth = tile.depth // tile.parts
 
     def block(self, buffer: Val, at: Scalar, size: int, along_k: bool) -> Block:
-        """Where a block of an operand lies in fast memory."""
+        """Return the position of an operand's block in fast memory."""
         return Block(buffer, at, size + PAD, along_k)
 
     def put(self, block: Block, xs: Sequence[Val], first: Place, more: tuple[int, int]) -> None:
@@ -84,7 +84,7 @@ class FmaTile:
         return [zero] * (len(self.rows) * PATCH * len(self.cols))
 
     def add(self, sums: Sequence[Val], rows: FastMatrix, cols: FastMatrix) -> list[Val]:
-        """The sums with the products of a block of K, whose matrices have a row for each k."""
+        """Add the products of a block of K to the sums; its matrices have a row for each k."""
         b, first = self.b, self.part * self.depth
         with b.loop(0, self.depth, STEPS, sums) as loop:
             sums = list(loop.args)
@@ -112,7 +112,7 @@ class FmaTile:
 def leave_sums(
     b: Builder, tile: Tile, part: Scalar, pieces: Sequence[tuple[Val, Scalar, Scalar]], matrix: FastMatrix, vector: int
 ) -> None:
-    """Store what a thread has of a part's sums, each with its row and column; then parts are added up, by vectors."""
+    """Store a thread's sums of a part, each with its row and column; then the parts are added up, by vectors."""
     first = part * tile.rows
     b.barrier()
     for x, row, col in pieces:
@@ -124,7 +124,7 @@ def leave_sums(
 
 
 def _add_parts(b: Builder, tile: Tile, matrix: FastMatrix, vector: int) -> None:
-    """To the sums of the first part those of the others."""
+    """Add the sums of the other parts to those of the first."""
     with b.loop(b.thread_id(), tile.rows * tile.cols // vector, tile.threads) as loop:
         row, col = loop.i // (tile.cols // vector), loop.i % (tile.cols // vector) * vector
         places = [matrix.place(row + part * tile.rows, col) for part in range(tile.parts)]

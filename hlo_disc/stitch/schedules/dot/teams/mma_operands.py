@@ -1,4 +1,4 @@
-"""How the threads of a warp read the operands of small products from fast memory.
+"""Reads of small products' operands from fast memory, by the threads of a warp.
 
 `ByParts`: by instructions for that, which read parts of matrices, and turn them where they lie the other way.
 `ByThreads`: each thread reads what it multiplies, whole chunks along K, to which operands were turned on their way to
@@ -25,7 +25,7 @@ Factors = tuple[list[Val], list[Val]]
 
 
 def held_at(b: Builder, held: Held, warp: int, lane: Val) -> tuple[Val, Val]:
-    """The line of which a thread has elements, and the first of them."""
+    """Return the line of which a thread has elements, and the first of them."""
     across = warp // held.lines
     line, number = (lane % held.lines, lane // held.lines) if held.below else (lane // across, lane % across)
     return b.index(line), b.index(number * held.run)
@@ -43,10 +43,10 @@ class Reader:
 
 
 class ByParts(Reader):
-    """Reads elements of 16 bits: a part is a square of a chunk's elements."""
+    """Reads elements of 16 bits by instructions that read parts: a part is a square of a chunk's elements."""
 
     def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
-        """The operands of one step after the other."""
+        """Yield the operands of one step after the other."""
         b, mma, (row, col), (down, across) = self.b, self.mma, self.at, self.size
         # What is read at once makes as many columns of `Mma`s side by side.
         beside = 4 // len(mma.col_parts)
@@ -58,7 +58,7 @@ class ByParts(Reader):
             yield left, [b.simd.shuffle(y, y, [2 * i, 2 * i + 1]) for y in right for i in range(beside)]
 
     def _first(self, block: Chunks, first: Scalar, parts: Sequence[tuple[int, int]]) -> Scalar:
-        """The place of a line of one of the first four parts, each thread another one's."""
+        """Return the position of a line of the first four parts, a different one for each thread."""
         chunk, number, below = self.chunk, self.lane // self.chunk, self.lane % self.chunk
         # Which of the four differ from the first in their row, and in their k.
         row_more, k_more = (self._chosen(number, [part[axis] // chunk for part in parts]) for axis in (0, 1))
@@ -68,13 +68,13 @@ class ByParts(Reader):
         return block.place((k_first + k_more) * chunk + below, first // chunk + row_more)
 
     def _read(self, block: Chunks, place: Scalar, row: int, k: int) -> Val:
-        """Four parts of an operand, so many rows, or columns, and k from the first ones."""
+        """Read four parts of an operand, so many rows, or columns, and k from the first ones."""
         more = (row, k // self.chunk) if block.along_k else (k, row // self.chunk)
         where = address(self.b, block.buffer, block.element(place, *more), 1)
         return apply(self.b, Parts(turned=not block.along_k), *where)
 
     def _chosen(self, number: Val, values: Sequence[int]) -> Scalar:
-        """`values[number]`, 0 or 1 as a bit of the number is."""
+        """Return `values[number]`, each 0 or 1, as the bit of the number that it equals."""
         for bit in range(2):
             if list(values) == [n >> bit & 1 for n in range(len(values))]:
                 return number // (1 << bit) % 2
@@ -119,7 +119,7 @@ class ByThreads(Reader):
                 yield xs, [self._fragment(y, step, mma.col_parts) for y in right]
 
     def _fragment(self, lines: Sequence[Val], step: int, parts: Sequence[tuple[int, int]]) -> Val:
-        """The operand of a step, of a thread's chunks of the lines of its parts."""
+        """Return a step's operand from a thread's chunks of the lines of its parts."""
         words: list[int] = []
         for line, k in parts:
             at = (step * len(self.ks) + self.ks.index(k)) * self.words
@@ -127,12 +127,12 @@ class ByThreads(Reader):
         return self.b.simd.shuffle(lines[0], lines[-1], words)
 
     def _read(self, block: Chunks, place: Scalar, row: int, more: int) -> Val:
-        """A chunk of the thread's: so many rows, or columns, and chunks along K from its first one."""
+        """Read a chunk of the thread: so many rows, or columns, and chunks along K from its first one."""
         b, chunk = self.b, self.chunk
         x = b.load(block.buffer, block.element(place, row, more), chunk)
         return x if self.dtype.itemsize > 4 else b.reinterpret(x, b.i32, chunk * self.dtype.itemsize // 4)
 
 
 def _lines(parts: Sequence[tuple[int, int]]) -> list[int]:
-    """In which lines parts begin."""
+    """Return the lines in which parts begin."""
     return sorted({line for line, _ in parts})

@@ -1,7 +1,7 @@
 """A tile of a dot as sums of products of small matrices, each of which a warp makes in one instruction.
 
-The warps of a part stand in rows, as those of the tile: each has a rectangle of the result, made of `Mma`s. How
-operands lie in fast memory, and are read, is in `chunks.py` and `mma_operands.py`.
+The warps of a part form rows, as those of the tile: each has a rectangle of the result, made of `Mma`s. `chunks.py` and
+`mma_operands.py` have the layout of operands in fast memory, and their reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hlo_disc.stitch.schedules.dot.teams.mma_operands import ByParts, ByThreads,
 
 
 def mma_staging(types: DotTypes, mma: Mma) -> Staging:
-    """How operands are brought to fast memory for `MmaTile`, and how sums leave it."""
+    """Describe how operands are brought to fast memory for `MmaTile`, and how sums leave it."""
     held = mma.sums_held
     # A row further, sums are in the banks behind those that neighbouring threads write to.
     beside = 1 if held.below else mma.warp // held.lines
@@ -30,7 +30,7 @@ def mma_staging(types: DotTypes, mma: Mma) -> Staging:
 
 
 class MmaTile:
-    """Builds what a thread does for its part of a tile of sums. Implements what `FmaTile` does."""
+    """Builds a thread's code for its part of a tile of sums. Implements the methods of `FmaTile`."""
 
     def __init__(self, b: Builder, tile: Tile, types: DotTypes, mma: Mma):
         self.b, self.tile, self.dtype, self.mma = b, tile, types.sum, mma
@@ -47,7 +47,7 @@ class MmaTile:
         self.reader = reader(b, mma, self.lane, types.row, self.part, tile.depth // tile.parts, self.at, self.size)
 
     def block(self, buffer: Val, at: Scalar, size: int, along_k: bool) -> Chunks:
-        """Where a block of an operand lies in fast memory."""
+        """Return the position of an operand's block in fast memory."""
         turned = not along_k and not self.mma.by_parts
         chunk = self.reader.chunk
         line = (self.tile.depth if along_k or turned else size) // chunk
@@ -72,7 +72,7 @@ class MmaTile:
             b.store(self._joined(elements), block.buffer, at)
 
     def _joined(self, elements: Sequence[Val]) -> Val:
-        """Elements as a vector."""
+        """Join elements to a vector."""
         b, count = self.b, len(elements)
         type_ = b.vec(count, elements[0].element)
         return b.pure(lambda: vector.FromElementsOp(type_, [e.v for e in elements]).result, count, elements)
@@ -85,7 +85,7 @@ class MmaTile:
         return [zero] * (rows // self.mma.rows * (cols // self.mma.cols))
 
     def add(self, sums: Sequence[Val], rows: Chunks, cols: Chunks) -> list[Val]:
-        """The sums with the products of a block of K."""
+        """Add the products of a block of K to the sums."""
         sums = list(sums)
         for left, right in self.reader.factors(rows, cols):
             for i, x in enumerate(left):

@@ -54,7 +54,7 @@ class TeamDot(Variant):
 
     @property
     def staging(self) -> Staging:
-        """How operands lie in fast memory, and sums."""
+        """The layout of operands and sums in fast memory."""
         return mma_staging(self.types, self.mma) if self.mma else fma_staging(self.types)
 
     def sums(self, b: Builder) -> FmaTile | MmaTile:
@@ -77,7 +77,7 @@ class TeamDot(Variant):
         return self.tile.parts * self.tile.rows * (self.tile.cols + self.staging.sums_pad)
 
     def fast_bytes(self) -> Dim:
-        """Two blocks, and afterwards the sums."""
+        """Return the fast memory of a block: two blocks of K, which the sums later reuse."""
         blocks = 2 * self.block_elements * self.staging.dtype.itemsize
         return Dim.const(max(blocks, self.sums_elements * np.dtype(self.types.sum).itemsize))
 
@@ -95,7 +95,8 @@ class TeamDot(Variant):
 
 
 def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) -> list[Choice]:
-    """The machine's tiles, each with and without whole vectors, and few long sums shared among blocks."""
+    """Return the choices: the machine's tiles, each with and without whole vectors, and few long sums shared among
+    blocks."""
     if facts.at_most(p.col_axis.size, Dim.const(min(tile.rows for tile in device.tiles))) is Truth.YES:
         p = swapped(p)  # few columns are few rows of the other matrix
     types, sizes = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype), _strides(p)
@@ -119,14 +120,15 @@ REGISTERS = 255
 
 
 def _of_types(tile: Tile, types: DotTypes) -> Tile:
-    """A tile for operands of 16 bits, for others: of as many bytes. Where registers are counted, others have all."""
+    """Return a tile for operands of 16 bits with as many bytes for others. If registers are counted, others may use
+    all."""
     size = types.row.itemsize
     registers = REGISTERS if tile.registers and size != 2 else tile.registers
     return replace(tile, depth=tile.depth * 2 // size, registers=registers)
 
 
 def _when(p: Product, tile: Tile) -> When:
-    """When a tile is taken: with parts for few rows, others when few are cut and enough for all processors."""
+    """Return when a tile is taken: with parts for few rows; others if few are cut, and enough for all processors."""
     if tile.parts > 1:
         return (Condition(p.row_axis.size, "<=", tile.rows),)
     if not tile.least:
@@ -136,7 +138,7 @@ def _when(p: Product, tile: Tile) -> When:
 
 
 def _strides(p: Product) -> tuple[Dim, ...]:
-    """The sizes that say whether a vector of an operand, or of the result, starts at a multiple of its length."""
+    """Return the sizes that decide whether a vector of an operand, or of the result, is aligned to its length."""
     found = [p.rows.offset, p.cols.offset, p.col_axis.size]
     for side in ("row", "col"):
         axis = p.row_axis if side == "row" else p.col_axis

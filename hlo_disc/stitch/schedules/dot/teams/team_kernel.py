@@ -35,7 +35,7 @@ N = TypeVar("N", Scalar, int)
 
 
 def along_k(p: Product, side: str) -> bool:
-    """Whether threads read neighbours along K; otherwise along the rows, or columns, which are contiguous then."""
+    """Whether threads read neighbours along K; otherwise along the contiguous rows or columns."""
     axis = p.row_axis if side == "row" else p.col_axis
     return getattr(axis, f"{side}_stride") is not ONE or bool(axis.digits)
 
@@ -64,17 +64,17 @@ class Loader:
         return len(self.others) * self.group
 
     def _along_rows(self, number: N) -> tuple[N, N]:
-        """The row and the k of a vector, or of a group."""
+        """Return the row and the k of a vector, or of a group."""
         vectors = self.size // self.vector
         return number % vectors * self.vector, number // vectors
 
     def _along_k(self, number: N) -> tuple[N, N]:
-        """Neighbouring threads read `next` vectors of a row, then of the next one: they write to different banks."""
+        """Let neighbouring threads read `next` vectors of a row, then of the next: they write to different banks."""
         across = self.next
         return number // across % self.size, (number // (across * self.size) * across + number % across) * self.vector
 
     def _turned(self, number: N) -> tuple[N, N]:
-        """Neighbouring threads read `next` vectors side by side, then others of the same chunks along K."""
+        """Let neighbouring threads read `next` vectors side by side, then others of the same chunks along K."""
         across = min(self.next, self.size // self.vector)
         groups, rows = self.vector // self.group, self.size // self.vector // across
         near, number = number % across, number // across
@@ -82,7 +82,7 @@ class Loader:
         return row, (number // (groups * rows) * groups + number % groups) * self.group
 
     def load(self, at: Scalar, k: Scalar, end: Scalar) -> list[Val]:
-        """A thread's elements of the block of K from `k` on, 0 for those that are not there.
+        """Load a thread's elements of the block of K from `k` on, 0 for those that do not exist.
 
         at: where row 0 and k 0 are. end: of K.
         """
@@ -123,7 +123,7 @@ class Loader:
         return vectors
 
     def _loaded(self, at: Scalar, mask: Val, offsets: Val | None = None) -> Val:
-        """Elements in memory, as fast memory has them."""
+        """Convert elements in memory to those of fast memory."""
         b, buffer, kept = self.b, self.buffer, self.source == self.staged
         if offsets is None:
             x = b.load(buffer, at, self.vector, mask)
@@ -147,7 +147,7 @@ class TeamKernel(ProductKernel):
         self.open_memory(sizes, v.group, buffers)
 
     def item(self, number: Scalar) -> None:
-        """One tile of one matrix of the batch."""
+        """Compute one tile of one matrix of the batch."""
         b, p, tile, sizes = self.b, self.p, self.v.tile, self.sizes
         down = b.ceil_div(sizes(p.row_axis.size), tile.rows)
         across = b.ceil_div(sizes(p.col_axis.size), tile.cols)
@@ -178,7 +178,7 @@ class TeamKernel(ProductKernel):
     def _over(
         self, axes: list[Axis], row_at: Scalar, col_at: Scalar, part: tuple[Scalar, Scalar], sums: Sequence[Val]
     ) -> list[Val]:
-        """The sums with all products of a part of the first of these axes of K."""
+        """Add all products of a part of the first of these axes of K to the sums."""
         b, sizes = self.b, self.sizes
         axis, *others = axes
         if not others:
@@ -216,7 +216,7 @@ class TeamKernel(ProductKernel):
         return loop.results[: len(sums)]
 
     def _store(self, sums: FastMatrix) -> None:
-        """The epilogue: each thread has some columns of every so many rows."""
+        """Apply the epilogue: each thread has some columns of every so many rows."""
         b, p, tile = self.b, self.p, self.v.tile
         vector = at_once(self.v.types.sum)
         stores = Stores(b, p, sums.stride, vector, self.v.facts)

@@ -20,18 +20,18 @@ from hlo_disc.stitch.schedules.dot.tiles.microkernel import CHAIN, leave_sums, s
 
 
 def panel_depth(pairs: bool, depth: Dim) -> Dim:
-    """Rows of a panel with `depth` elements of K."""
+    """Return the rows of a panel with `depth` elements of K."""
     return (depth + 1) // 2 if pairs else depth
 
 
 def packed_depth(pairs: bool, inner: Sequence[Axis]) -> Dim:
-    """Rows of a panel over all axes of K: pairs are of the last one."""
+    """Return the rows of a panel over all axes of K: pairs are of the last one."""
     *outer, last = inner
     return dim_product(axis.size for axis in outer) * panel_depth(pairs, last.size)
 
 
 def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, packed: bool) -> Call:
-    """`outer_tile` for one K axis that is contiguous in the row operand; its column operand is a panel of pairs."""
+    """Build `outer_tile` for one K axis that is contiguous in the row operand; its columns are a panel of pairs."""
     operands = [matrix(b, types.row, 1), matrix(b, types.sum, packed), matrix(b, types.sum, 1)]
     operands += [k_axis(b), scalar(b)]
 
@@ -41,7 +41,7 @@ def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, 
         starts = [row.at + row.strides[0] * r for r in range(rows)]
 
         def add(i: Val, acc: list[Val], mask: Val | None) -> list[Val]:
-            """The products of pair number i, whose second element may be missing."""
+            """Add the products of pair number i, whose second element may be missing."""
             columns = (b.load(panel.buffer, panel.at + i * step + vector * j, lanes) for j in range(vectors))
             cols = [_split(b, x, types) for x in columns]
             out = []
@@ -63,7 +63,7 @@ def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, 
 
 
 def pair_inner(b: Builder, types: DotTypes, lanes: int, columns: int) -> Call:
-    """`inner_tile` for operands that are both contiguous along K: a vector has twice as many elements of K as lanes."""
+    """Build `inner_tile` for operands contiguous along K: a vector has twice as many elements of K as lanes."""
     operands = [matrix(b, types.row, 1), matrix(b, types.col, 1), scalar(b), matrix(b, types.sum), scalar(b)]
 
     def body(row: Operand, col: Operand, last: Val, sums: Operand, size: Val) -> None:
@@ -86,7 +86,7 @@ def pair_inner(b: Builder, types: DotTypes, lanes: int, columns: int) -> Call:
 
 
 def copy_pairs(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
-    """`copy_panel`: two neighbouring rows of K at a time."""
+    """Build `copy_panel` for two neighbouring rows of K at a time."""
     parameters = [matrix(b, types.col, 1), matrix(b, types.sum, 2), scalar(b), scalar(b)]
 
     def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
@@ -111,7 +111,7 @@ def copy_pairs(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
 
 
 def _joined(b: Builder, x: Val, types: DotTypes, lanes: int) -> Val:
-    """Pairs of bf16 as the f32 in whose place they are kept."""
+    """Return pairs of bf16 as the f32 that stores them."""
     return b.reinterpret(x, b.memory_type(types.sum), lanes)
 
 

@@ -72,7 +72,7 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
                     b.store(zero, panel_rest.buffer, to + loop.i * WORDS)
 
         def blocks(high: int) -> None:
-            """Sums of all K of so many blocks of rows."""
+            """Compute the sums over K of so many blocks of rows."""
             (stride,) = sums.strides
             bytes_ = b.wide(stride * _WORD)
             places = {2 * r + c: (r, c) for r in range(high) for c in range(vectors)}
@@ -130,10 +130,10 @@ def tiles_of_registers(b: Builder, first: Scalar, end: Scalar, tile: Callable[[S
 
 
 def _configure(b: Builder, rows: Scalar) -> None:
-    """Make the registers ready for tiles of so many rows, of two blocks or one."""
+    """Configure the registers for tiles of so many rows, of two blocks or one."""
 
     def word(full: Sequence[int], partly: Sequence[int], count: Scalar) -> Val:
-        """LINES of some registers, `count` of others."""
+        """Return the configuration word: LINES for some registers, `count` for others."""
         return b.index(count * _bytes(partly) + LINES * _bytes(full))
 
     both = word((0, 1, 4, 6, 7), (2, 3, 5), rows - LINES)
@@ -142,5 +142,5 @@ def _configure(b: Builder, rows: Scalar) -> None:
 
 
 def _bytes(registers: Sequence[int]) -> int:
-    """1 in the byte of each."""
+    """Return a 1 in each of these bytes."""
     return sum(1 << 8 * i for i in registers)

@@ -1,4 +1,4 @@
-"""The form for columns that are not packed: read in place, or, for many rows, from a copy in fast memory.
+"""The variant for columns that are not packed: read in place or, for many rows, from a copy in fast memory.
 
 K is processed in blocks (BLIS's kc) whose micro-panel stays in a core's cache; tiles add to sums in memory.
 """
@@ -34,7 +34,7 @@ MANY_ROWS, SOME_ROWS = 96, 24
 
 
 class BlockedKernel(TileKernel):
-    """Many rows read the columns from a copy, which is made block by block of K."""
+    """The kernel for many rows, which read the columns from a copy, made block by block of K."""
 
     v: BlockedDot
 
@@ -59,7 +59,7 @@ class BlockedKernel(TileKernel):
             self.table = b.generic(b.view(b.fast(), at, b.i64, sizes(v.table_bytes // TABLE)))
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """One panel of columns, and the rows from `first` on: sums over all blocks of K, then the epilogue."""
+        """Compute one panel of columns for the rows from `first` on: sums over all blocks of K, then the epilogue."""
         panels = self.panels
         self.locate_batch(number // panels)
         self.locate_columns(number % panels)
@@ -68,7 +68,7 @@ class BlockedKernel(TileKernel):
         self.end_panel(first, chunk)
 
     def start_panel(self, first: Scalar) -> None:
-        """Where the sums of a panel go, and whether its columns are copied."""
+        """Choose where a panel's sums go, and whether its columns are copied."""
         b, p, width = self.b, self.p, self.v.width
         full = b.compare(">=", self.count, width)
         rows = b.index(self.sizes(p.row_axis.size))
@@ -87,7 +87,7 @@ class BlockedKernel(TileKernel):
         self.target = Operand(buffer, at, (stride,))
 
     def end_panel(self, first: Scalar, chunk: Scalar) -> None:
-        """The epilogue, unless the sums are in their place already."""
+        """Apply the epilogue, unless the sums are in their place already."""
         b, p = self.b, self.p
 
         def epilogue() -> None:
@@ -108,7 +108,7 @@ class BlockedKernel(TileKernel):
         rows: tuple[Scalar, Scalar],
         part: tuple[Scalar, Scalar],
     ) -> None:
-        """Loops over all K axes, the last one in blocks. With nothing to sum one empty block leaves zeros.
+        """Loop over all K axes, the last one in blocks. With nothing to sum, one empty block leaves zeros.
 
         part: of the first of `axes`.
         """
@@ -142,7 +142,7 @@ class BlockedKernel(TileKernel):
             self.block(depth, row_at + loop.i * sizes(axis.row_stride), col_at, done + (loop.i - lo), rows)
 
     def deep(self, size: Scalar) -> Scalar:
-        """How much of K a block has."""
+        """Return how much of K a block has."""
         b = self.b
         if self.copied is None:
             return self.v.kc
@@ -151,7 +151,7 @@ class BlockedKernel(TileKernel):
         return b.select(b.apply(arith.OrIOp, self.copied, several), b.index(self.v.kc), b.index(size))
 
     def block(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, Scalar]) -> None:
-        """All tiles over `depth` elements of K; they add to their sums unless nothing is done yet."""
+        """Compute all tiles over `depth` elements of K; they add to their sums unless this is the first block."""
         first, chunk = rows
         panel, step = self.take_block(depth, col_at, done)
         along = self.sizes(self.p.inner[-1].row_stride)
@@ -163,12 +163,13 @@ class BlockedKernel(TileKernel):
         self.each_tile(first, chunk, tile)
 
     def target_of(self, row: Scalar) -> Operand:
-        """Where tiles leave their sums, from the item's row number `row` on."""
+        """Return where tiles leave their sums, from the item's row number `row` on."""
         (stride,) = self.target.strides
         return Operand(self.target.buffer, self.target.at + row * stride, (stride,))
 
     def take_block(self, depth: Scalar, col_at: Scalar, done: Scalar) -> tuple[Operand, Scalar]:
-        """The panel's columns as tiles read them, `depth` elements of each after `done`, and their stride along K."""
+        """Return the panel's columns as tiles read them, `depth` elements of each after `done`, and their stride along
+        K."""
         b, sizes, width = self.b, self.sizes, self.v.width
 
         def copy() -> None:
@@ -190,29 +191,30 @@ class BlockedKernel(TileKernel):
 
 @frozen
 class BlockedDot(DotVariant):
-    """Columns that are not packed. A block of rows keeps its sums in fast memory, and a block of its panel."""
+    """The variant for columns that are not packed. A block of rows keeps its sums, and a block of its panel, in fast
+    memory."""
 
     form = "open"
     kernel = BlockedKernel
 
     @property
     def kc(self) -> int:
-        """As much of K as is copied at a time."""
+        """Return how much of K is copied at a time."""
         return TILES_KC if self.types.tiles else KC
 
     @property
     def sums_elements(self) -> Dim:
-        """Room for the sums of all rows of a block."""
+        """Return the elements for the sums of all rows of a block."""
         return Dim.min(self.product.row_axis.size, MOST_ROWS) * self.width
 
     @property
     def packed_elements(self) -> Dim:
-        """Room for a block of a panel, behind the sums."""
+        """Return the elements for a block of a panel, after the sums."""
         return Dim.min(self.product.inner[-1].size, self.kc) * self.width
 
     @property
     def table_bytes(self) -> Dim:
-        """Room for where each k of a block lies, behind the panel."""
+        """Return the bytes for the position of each k of a block, after the panel."""
         listed = self.product.inner[-1].digits
         return Dim.min(self.product.inner[-1].size, self.kc) * TABLE if listed else Dim.const(0)
 
@@ -226,6 +228,6 @@ class BlockedDot(DotVariant):
 
 @frozen
 class AcrossDot(BlockedDot):
-    """Few columns, and rows that lie together: rows and columns exchanged."""
+    """The variant for few columns, and adjacent rows: rows and columns are exchanged."""
 
     form = "across"

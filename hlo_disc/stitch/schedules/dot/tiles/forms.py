@@ -1,4 +1,4 @@
-"""The forms of a dot that read columns as they lie, or packed before: one class a form, and one for its kernel."""
+"""The variants of a dot that read columns in place, or packed: one class for each, and one for its kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hlo_disc.stitch.schedules.dot.variant import DotVariant
 
 
 class PackedKernel(TileKernel):
-    """Tiles read the micro-panels of a packed operand."""
+    """The kernel whose tiles read the micro-panels of a packed operand."""
 
     def prepare(self) -> None:
         self.make_tiles(len(self.p.inner))
@@ -43,7 +43,7 @@ class PackedKernel(TileKernel):
 
 @frozen
 class PackedDot(DotVariant):
-    """A static operand, packed once: its packed form is one buffer more."""
+    """The variant for a static operand, packed once: its packed form is an extra buffer."""
 
     form = "packed"
     kernel = PackedKernel
@@ -59,7 +59,7 @@ class PackedDot(DotVariant):
 
 
 class StreamKernel(TileKernel):
-    """Tiles read columns where they lie, the last ones masked."""
+    """The kernel whose tiles read columns in place, the last ones masked."""
 
     def prepare(self) -> None:
         self.make_tiles(len(self.p.inner), (False, True))
@@ -73,7 +73,7 @@ class StreamKernel(TileKernel):
 
 
 class OneRow(DotVariant):
-    """A form whose tiles have one row."""
+    """The base of variants whose tiles have one row."""
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -82,14 +82,14 @@ class OneRow(DotVariant):
 
 @frozen
 class StreamDot(OneRow):
-    """One row, in wide tiles."""
+    """The variant for one row, in wide tiles."""
 
     form = "stream"
     kernel = StreamKernel
 
 
 class InnerKernel(TileKernel):
-    """Lanes run along K."""
+    """The kernel whose lanes run along K."""
 
     writes_tiles = False
 
@@ -113,7 +113,7 @@ class InnerKernel(TileKernel):
 
 @frozen
 class InnerDot(OneRow):
-    """Few rows, with columns that are contiguous along K."""
+    """The variant for few rows, with columns that are contiguous along K."""
 
     form = "inner"
     kernel = InnerKernel
@@ -121,13 +121,13 @@ class InnerDot(OneRow):
 
 @frozen
 class NarrowDot(InnerDot):
-    """Few columns, with rows that are contiguous along K: `InnerDot` with rows and columns exchanged."""
+    """The variant for few columns, with rows contiguous along K: `InnerDot` with rows and columns exchanged."""
 
     form = "narrow"
 
 
 def _columns(size: Dim, lanes: int) -> int:
-    """Columns that one call of the inner tile computes: a power of two, fewer when there never are more."""
+    """Return the columns that one call of the inner tile computes: a power of two, fewer if there never are more."""
     columns = lanes
     while size.is_const and columns >= 2 * max(size.value, 1):
         columns //= 2

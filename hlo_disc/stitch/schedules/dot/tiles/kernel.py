@@ -1,4 +1,4 @@
-"""The common part of the kernels of all forms of a dot: panels of columns, tiles of rows, and where their sums go."""
+"""The common part of the kernels of all variants of a dot: panels of columns, tiles of rows, and the target of sums."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class ProductKernel:
-    """Builds a kernel of a product when it is open: where its matrices are."""
+    """Builds a kernel of a product, and locates its matrices."""
 
     def __init__(self, b: Builder, p: Product):
         self.b, self.p = b, p
 
     def open_memory(self, sizes: Sizes, group: Group, buffers: Sequence[Val]) -> None:
-        """The buffers of the group that the product is of."""
+        """Open the buffers of the product's group."""
         self.sizes = sizes
         memory = dict(zip((*group.inputs, *group.outputs), buffers, strict=False))
         self.rows, self.cols = memory[self.p.rows.source], memory[self.p.cols.source]
@@ -38,14 +38,14 @@ class ProductKernel:
         self.memory = [memory[x] for x in self.p.reads] + [self.output]
 
     def locate_batch(self, number: Scalar) -> None:
-        """Where the matrices of a batch begin."""
+        """Locate the matrices of a batch."""
         shape = self.sizes.shape([self.p.axes[a].size for a in self.p.batch])
         self.batch = [i.base for i in IndexMath(self.b, 1).delinear(Index(number), shape)]
         self.row_at = self._start(self.p.rows.offset, "row")
         self.batch_at = self._start(self.p.cols.offset, "col")
 
     def part(self, slices: int) -> tuple[Scalar, Scalar]:
-        """The part of the outermost K axis that a batch sums where K is divided: where it starts and ends."""
+        """Return the start and end of the part of the outermost K axis that a batch sums, if K is divided."""
         b, size = self.b, self.b.index(self.sizes(self.p.inner[0].size))
         if slices == 1:
             return 0, size
@@ -74,7 +74,7 @@ class TileKernel(ProductKernel):
         raise NotImplementedError
 
     def open(self, sizes: Sizes, buffers: Sequence[Val], *more: Scalar) -> None:
-        """The arguments of the kernel."""
+        """Open the kernel's arguments."""
         b = self.b
         self.open_memory(sizes, self.v.group, buffers)
         element = b.memory_type(self.v.types.sum)
@@ -83,7 +83,7 @@ class TileKernel(ProductKernel):
         self.rest = Operand(self.sums, elements)
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """One panel of columns, and the rows from `first` on."""
+        """Compute one panel of columns for the rows from `first` on."""
         panels = self.panels
         self.locate_batch(number // panels)
         self.locate_columns(number % panels)
@@ -91,7 +91,7 @@ class TileKernel(ProductKernel):
         self.each_tile(first, chunk, self.tile)
 
     def make_tiles(self, depth: int, masked: tuple[bool, ...] = (False,)) -> None:
-        """Tiles of all numbers of rows, with `depth` loops over K, whole and masked."""
+        """Make tiles for all numbers of rows, with `depth` loops over K, whole and masked."""
         b, v = self.b, self.v
         self.tiles: dict[tuple[Scalar, bool], Call] = {}
         if v.types.tiles:
@@ -116,7 +116,7 @@ class TileKernel(ProductKernel):
         done: Scalar,
         count: Val | None = None,
     ) -> None:
-        """A tile's sums over `axes`, added to what is there unless nothing is done; count: columns that may be read."""
+        """Add a tile's sums over `axes` to its target, unless it is the first part; count: columns that may be read."""
         if self.v.types.tiles:
             self.any_rows(where, panel, sums, *axes, done, rows, self.rest)
         else:
@@ -137,12 +137,12 @@ class TileKernel(ProductKernel):
             self.col_at = self.col_at + self.col * sizes(axis.col_stride)
 
     def take_panel(self, number: Scalar, panels: Scalar) -> None:
-        """Where the tiles of item `number` read the columns, and how far it is there from one k to the next."""
+        """Return where the tiles of item `number` read the columns, and their stride along K."""
         self.panel = Operand(self.cols, self.col_at)
         self.k_steps = self.sizes.shape([axis.col_stride for axis in self.p.inner])
 
     def rows_at(self, at: Scalar, first: Scalar, rows: Scalar) -> Operand | Rows:
-        """The rows of a tile, row 0 of the matrix being at `at`."""
+        """Return the rows of a tile; row 0 of the matrix is at `at`."""
         axis, sizes = self.p.row_axis, self.sizes
         if axis.digits:
             assert isinstance(rows, int), "windows are not read by registers of matrices"
@@ -161,7 +161,7 @@ class TileKernel(ProductKernel):
     # Tiles.
 
     def tile(self, row: Scalar, rows: Scalar) -> None:
-        """One tile: its sums straight into the output, or through a buffer and the epilogue."""
+        """Compute one tile: its sums go directly to the output, or through a buffer and the epilogue."""
         b = self.b
         where = self.rows_at(self.row_at, row, rows)
         full = b.compare(">=", self.count, self.v.width)
@@ -179,7 +179,7 @@ class TileKernel(ProductKernel):
     writes_tiles = True
 
     def place(self, row: Scalar) -> Operand:
-        """Where the tile lies in an output that is the dot's result, and its stride along the rows."""
+        """Return the tile's position in an output that is the dot's result, and its stride along the rows."""
         p = self.p
         strides = self.sizes.shape(row_major(tuple(axis.size for axis in p.axes)))
         at = self.col
@@ -190,15 +190,15 @@ class TileKernel(ProductKernel):
         return Operand(self.output, at + row * strides[p.row], (strides[p.row],))
 
     def leave_sums(self, where: Operand | Rows, rows: Scalar, full: Val) -> None:
-        """The tile's sums in their buffer; full: whether it has all its columns."""
+        """Leave the tile's sums in their buffer; full: whether it has all its columns."""
         self.sum(where, rows, Operand(self.sums, 0, (self.v.width,)))
 
     def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
-        """A tile's sums over all of K. masked: only the columns that there are may be read."""
+        """Compute a tile's sums over all of K. masked: only existing columns may be read."""
         raise NotImplementedError
 
     def walk(self) -> list[KAxis]:
-        """The axes of K as tiles walk them."""
+        """Return the axes of K in the tiles' order."""
         sizes = self.sizes
         first, *rest = sizes.shape([axis.size for axis in self.p.inner])
         axes = zip([self.b.turns(first, rest), *rest], self.p.inner, self.k_steps, strict=True)
@@ -217,7 +217,7 @@ def rows_of_tiles(
 
 
 def panel_steps(p: Product, sizes: Sizes, innermost: int) -> list[Scalar]:
-    """How far it is in a micro-panel from one element to the next along each axis of K, given that of the last one."""
+    """Return the strides in a micro-panel along each axis of K, given that of the last one."""
     steps: list[Scalar] = []
     step: Scalar = innermost
     for axis in reversed(p.inner):

@@ -1,4 +1,4 @@
-"""Bringing the columns of a tile, or rows, together in memory: the device functions that pack micro-panels.
+"""Copies of a tile's columns, or rows, to contiguous memory: the device functions that pack micro-panels.
 
     panel[k, j, c] = col[k, j*lanes + c]        for k < size of K, j < vectors, c < lanes
 
@@ -76,7 +76,7 @@ def copy_rows(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
 
 
 def row_panel_elements(size: N, lanes: int, vectors: int) -> N:
-    """Elements from one panel of `copy_rows` to the next: a few lines more, to lie elsewhere in the cache."""
+    """Return the elements between panels of `copy_rows`: a few lines more, so that they differ in cache sets."""
     return size * (vectors * lanes) + 5 * lanes
 
 
@@ -92,7 +92,7 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
         width, each = vectors * lanes, 2 if types.pairs else 1
 
         def along(at: Scalar, n: int, mask: Val | None = None) -> Val:
-            """n rows of the panel from element `at` of a column on."""
+            """Copy n rows of the panel from element `at` of a column on."""
             if not types.pairs:
                 return load(b, types.col, types.sum, col.buffer, at, n)
             return b.reinterpret(b.load(col.buffer, at, 2 * n, mask), b.memory_type(types.sum), n)
@@ -121,7 +121,7 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
 
 
 def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
-    """Four columns of n rows with four elements each: of two rows, or blocks of 4 x 4 in vectors of n lanes."""
+    """Transpose four columns of n rows of four elements each: of two rows, or 4 x 4 blocks in vectors of n lanes."""
     n = len(rows)
     if n == 2:
         return [b.simd.shuffle(rows[0], rows[1], (k, 4 + k)) for k in range(4)]

@@ -105,7 +105,7 @@ def outer_tile(
 
 
 def leave_sums(b: Builder, acc: Sequence[Val], lanes: int, shape: tuple[int, int], to: Operand, done: Scalar) -> None:
-    """Store a tile of (rows, vectors), `to` with the stride of a row; what is there is added unless done is 0."""
+    """Store a tile of (rows, vectors) at `to`, with the stride of a row; the old sums are added unless done is 0."""
     rows, vectors = shape
     (stride,) = to.strides
 
@@ -158,7 +158,8 @@ def inner_tile(b: Builder, types: DotTypes, lanes: int, columns: int, contiguous
 
 
 def sums_of_lanes(b: Builder, vectors: list[Val], lanes: int) -> Val:
-    """Lane c of the result is the sum of vector c's lanes; a power of two of vectors, halved bit by bit of the lane."""
+    """Sum vector c's lanes to lane c of the result; the number of vectors, a power of two, is halved bit by bit of the
+    lane."""
     bit = 1
     while bit < lanes:
         keep = [i if not i & bit else lanes + i for i in range(lanes)]

@@ -1,4 +1,4 @@
-"""Bringing the columns of a dot's operand together: panels of `width` columns, one after another in memory.
+"""Packing of the columns of a dot's operand: panels of `width` columns, one after another in memory.
 
     panel[k, c] = col[k, panel's first column + c]        for k < depth, c < width
 
@@ -78,7 +78,7 @@ class WindowPacker:
         self.copy = run_panel(b, types, lanes, lanes * vectors, col.col_stride == ONE, self.listed)
 
     def list(self, sizes: Sizes, table: Val, first: Scalar, depth: Scalar) -> None:
-        """Note where `depth` elements of K from `first` on lie."""
+        """List the positions of `depth` elements of K from `first` on."""
         b = self.b
         with b.loop(0, depth) as loop:
             at = position(self.inner, first + loop.i, "col", sizes)
@@ -116,7 +116,7 @@ class PanelPacking:
 
     @staticmethod
     def of(p: Product, source: Value, types: DotTypes, lanes: int, vectors: int) -> PanelPacking:
-        """source: the operand's memory, as the graph knows it."""
+        """Return a packing. source: the operand's memory, as the graph knows it."""
         batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
         inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
         types = types if types.pairs else DotTypes(types.sum, types.col, types.sum)
@@ -139,7 +139,7 @@ class PanelPacking:
 
     @property
     def panel(self) -> int:
-        """Elements of a panel."""
+        """Return the elements of a panel."""
         return packed_depth(self.types.pairs, self.inner).value * self.width
 
     @property
@@ -152,7 +152,7 @@ class PanelPacking:
         return ("pack", self.offset, self.batch, self.inner, self.col, self.types, self.lanes, self.vectors)
 
     def build(self, b: Builder, name: str) -> None:
-        """A block fills one panel."""
+        """Build a block that fills one panel."""
         pack = PanelPacker(b, self.inner, self.col, self.types, self.lanes, self.vectors)
         element = b.memory_type(self.types.sum)
         args = [(b.buffer_type(b.memory_type(self.types.col)), "r"), (b.buffer_type(element), "w")]
@@ -169,7 +169,7 @@ class PanelPacking:
             pack(sizes, Operand(source, at), panel, self.col.size.value - first)
 
     def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
-        """target: a byte buffer of `size` bytes."""
+        """Pack. target: a byte buffer of `size` bytes."""
         blocks = dim_product(x.size for x in self.batch).value * self.panels
         view = b.view(target, 0, b.memory_type(self.types.sum), self.size // np.dtype(self.types.sum).itemsize)
         b.launch(name, blocks, [source, view])

@@ -1,4 +1,4 @@
-"""The form of a packed operand where the machine has registers of small matrices: K in blocks, outside of the rows.
+"""The variant of a packed operand for registers of small matrices: K in blocks, outside of the rows.
 
 A block of a panel stays in a core's first cache while all rows pass, whose sums are in memory meanwhile: products are
 so fast that the second cache could not bring both operands.
@@ -22,10 +22,10 @@ CACHED = 1 << 18
 
 
 class PackedTilesKernel(PackedKernel, BlockedKernel):
-    """Blocks of K are where the panel has them."""
+    """The kernel whose blocks of K are read where the panel has them."""
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """One panel of columns, and the rows from `first` on."""
+        """Compute one panel of columns for the rows from `first` on."""
         panels = self.panels
         self.locate_batch(number // panels)
         self.locate_columns(number % panels)
@@ -41,18 +41,18 @@ class PackedTilesKernel(PackedKernel, BlockedKernel):
 
 @frozen
 class PackedTilesDot(PackedDot, BlockedDot):
-    """A static operand, packed once, by `register_tile`."""
+    """The variant for a static operand, packed once, by `register_tile`."""
 
     kernel = PackedTilesKernel
 
     def place(self, total: Scalar, item: Scalar, chunks: Scalar, chunk: Scalar) -> tuple[Scalar, Scalar]:
-        """All panels of some rows come one after the other: the rows stay in the second cache."""
+        """Order items so that all panels of some rows are consecutive: the rows stay in the second cache."""
         items = total // chunks
         return item % items, (item // items) * chunk
 
     @property
     def most_rows(self) -> int:
-        """Rows of a chunk, at most."""
+        """Return the largest number of rows of a chunk."""
         return max(ROWS, min(MOST_ROWS, CACHED // max(self.product.depth.value, 1) // ROWS * ROWS))
 
     def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
@@ -61,5 +61,5 @@ class PackedTilesDot(PackedDot, BlockedDot):
 
     @property
     def packed_elements(self) -> Dim:
-        """Nothing is copied."""
+        """Return 0: nothing is copied."""
         return ZERO

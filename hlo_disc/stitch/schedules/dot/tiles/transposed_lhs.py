@@ -1,4 +1,4 @@
-"""The form of rows that lie together, and not the elements of a row: a transposed operand.
+"""The variant for a transposed row operand, in which rows are adjacent and a row's elements are not.
 
 Gradients of weights have one. Tiles of a few rows would jump through memory, a line for each k. So a block of K of all
 rows of an item is packed (BLIS's packed block of A), and used for several panels of columns. That is possible where
@@ -29,7 +29,7 @@ ROW_VECTORS = 3
 
 
 class TransposedKernel(BlockedKernel):
-    """span: how many panels an item has."""
+    """The kernel. span: the number of panels of an item."""
 
     v: TransposedDot
 
@@ -47,7 +47,7 @@ class TransposedKernel(BlockedKernel):
         self.packed_rows_at = sizes(Dim.min(self.p.inner[-1].size, self.v.kc) * self.v.width)
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """`span` panels of columns, and the rows from `first` on."""
+        """Compute `span` panels of columns for the rows from `first` on."""
         b = self.b
         groups = b.ceil_div(self.panels, self.span)
         self.locate_batch(number // groups)
@@ -102,7 +102,7 @@ class TransposedKernel(BlockedKernel):
 
 @frozen
 class TransposedDot(BlockedDot):
-    """Rows that lie together are packed, too. Its kernel takes how many panels an item has."""
+    """The variant that packs adjacent rows, too. Its kernel takes the number of panels of an item."""
 
     kernel = TransposedKernel
     spans = 1
@@ -113,18 +113,18 @@ class TransposedDot(BlockedDot):
 
     @property
     def row_width(self) -> int:
-        """Rows that are brought together at a time."""
+        """Return the number of rows that are packed at a time."""
         return ROW_VECTORS * self.lanes
 
     @property
     def packed_elements(self) -> Dim:
-        """Room for a block of a panel, and of rows."""
+        """Return the elements for a block of a panel, and of rows."""
         deep = Dim.min(self.product.inner[-1].size, self.kc)
         blocks = (Dim.min(self.product.row_axis.size, MOST_ROWS) + (self.row_width - 1)) // self.row_width
         return deep * self.width + blocks * row_panel_elements(deep, self.lanes, ROW_VECTORS)
 
     def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
-        """How many panels share a copy of their rows."""
+        """Return the number of panels that share a copy of their rows."""
         if not is_plain(self.product):
             return 1
         if self.slices > 1:
@@ -133,6 +133,6 @@ class TransposedDot(BlockedDot):
 
 
 def is_transposed(p: Product) -> bool:
-    """Do rows that follow each other lie together, and not the elements of a row?"""
+    """Whether consecutive rows are adjacent in memory, and the elements of a row are not."""
     row, last = p.row_axis, p.inner[-1]
     return row.row_stride == ONE != last.row_stride and not row.digits

@@ -1,4 +1,4 @@
-"""The form of windows where the machine has registers of small matrices: rows are brought together (BLIS's packed A).
+"""The variant of windows for registers of small matrices: rows are packed (BLIS's packed A).
 
 Rows of such a register have one stride, and the positions of a window have none; nor is K one axis. So all of K of an
 item's rows is copied to fast memory, where several panels of columns read it.
@@ -22,7 +22,7 @@ from hlo_disc.stitch.schedules.dot.variant import panels_together
 
 
 class WindowTilesKernel(PackedTilesKernel):
-    """span: how many panels an item has."""
+    """The kernel. span: the number of panels of an item."""
 
     v: WindowTilesDot
 
@@ -36,7 +36,7 @@ class WindowTilesKernel(PackedTilesKernel):
         self.lines = self.b.retyped(self.room, self.b.memory_type(self.v.types.row))
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """`span` panels of columns, and the rows from `first` on."""
+        """Compute `span` panels of columns for the rows from `first` on."""
         b = self.b
         groups = b.ceil_div(self.panels, self.span)
         self.locate_batch(number // groups)
@@ -52,7 +52,7 @@ class WindowTilesKernel(PackedTilesKernel):
             self.end_panel(first, chunk)
 
     def bring(self, first: Scalar, end: Scalar) -> None:
-        """Copy the rows that follow each other with one stride together."""
+        """Copy together the rows that follow each other with one stride."""
         b, axis, sizes = self.b, self.p.row_axis, self.sizes
         stride, line = sizes(axis.row_stride), self.v.line
         walk = [KAxis(sizes(x.size), sizes(x.row_stride), 0) for x in self.p.inner]
@@ -63,13 +63,13 @@ class WindowTilesKernel(PackedTilesKernel):
             self.copy(source, Operand(self.lines, (lo - first) * line, (line,)), hi - lo, *walk)
 
     def rows_at(self, at: Scalar, first: Scalar, rows: Scalar) -> Operand | Rows:
-        """Where they were copied to."""
+        """Return where the rows were copied to."""
         return Operand(self.lines, at + (first - self.first) * self.v.line, (self.v.line,))
 
 
 @frozen
 class WindowTilesDot(PackedTilesDot):
-    """A static operand, packed once, and windows. Its kernel takes how many panels an item has."""
+    """The variant for a static operand, packed once, and windows. Its kernel takes the number of panels of an item."""
 
     form = "windows"
     kernel = WindowTilesKernel
@@ -77,21 +77,21 @@ class WindowTilesDot(PackedTilesDot):
 
     @property
     def pairs(self) -> int:
-        """Pairs along K of a line, which are those of a panel."""
+        """Return the pairs along K of a line, which are those of a panel."""
         return packed_depth(True, self.product.inner).value
 
     @property
     def line(self) -> int:
-        """Elements from one line to the next: room for a vector more, so that no two lie in one part of the cache."""
+        """Return the elements between lines: a vector more than needed, so that lines differ in cache sets."""
         return -(-2 * self.pairs // DEPTH) * DEPTH + DEPTH
 
     @property
     def packed_elements(self) -> Dim:
-        """Room for the rows of an item, in words of two elements."""
+        """Return the elements for the rows of an item, in words of two elements."""
         return Dim.min(self.product.row_axis.size, self.most_rows) * (self.line // 2)
 
     def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
-        """How many panels share a copy of their rows."""
+        """Return the number of panels that share a copy of their rows."""
         return panels_together(b, batch, panels, chunks, wanted)
 
 

@@ -240,4 +240,4 @@ def constraints() -> list[sympy.Basic]:
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return []
     env = context.fake_mode.shape_env
-    return [*(guard.expr for guard in env.guards), *sizes.conditions(env.var_to_range)]
+    return [*sizes.conditions(env.var_to_range), *(guard.expr for guard in env.guards)]  # most follow from the ranges

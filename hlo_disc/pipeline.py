@@ -23,6 +23,7 @@ from hlo_disc.display import progress
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
+from hlo_disc.executable import Executable
 from hlo_disc.explain.text import launches_text, plan_text
 from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
@@ -45,7 +46,8 @@ class Request:
 
     source: a graph, or a function that returns one. open: contexts that the compilation leaves at its end. serial: its
     number in the process, for the names of its dumps. listing: texts of code generation's own steps, by file suffix.
-    sizes: those of all inputs, if it is for a call that takes some of the kernels at once, and others perhaps never.
+    sizes: gives those of all inputs, once the program is read, if it is for a call that takes some of the kernels at
+    once, and others perhaps never; None if they are not known.
     """
 
     source: Graph | Callable[[], Graph]
@@ -53,7 +55,7 @@ class Request:
     open: ExitStack = field(default_factory=ExitStack)
     serial: int = field(default_factory=itertools.count(1).__next__)
     listing: dict[str, str] = field(default_factory=dict)
-    sizes: Sizes | None = None
+    sizes: Callable[[], Sizes | None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +215,8 @@ def _linked(c: Placed, generator: LinkedGenerator, compilation: LinkedCompilatio
     from hlo_disc.cache.reuse import Kernels
 
     dumped = bool(c.options.dump)  # then all are built, to be read
-    defers = c.sizes is not None and c.options.defer_kernels and not dumped
-    left = deferred(c.graph, c.plan, c.scheduled, c.placement, c.sizes) if defers and c.sizes is not None else ()
+    sizes = c.sizes() if c.options.defer_kernels and not dumped else None
+    left = deferred(c.graph, c.plan, c.scheduled, c.placement, sizes) if sizes is not None else ()
     added = Kernels(c.scheduled, generator, compilation, None if dumped else store, c.options.excess_precision)
     for name in c.scheduled.kernels:
         if not added.find(name) and name not in left:
@@ -342,13 +344,23 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
 
     Raises what the stages raise.
     """
-    return compile_for_call(source, options, None)[0]
+    return compile_for_call(source, options)[0]
+
+
+def build(
+    source: Graph | Callable[[], Graph], options: Options, sizes: Callable[[], Sizes | None] = lambda: None
+) -> Executable:
+    """Compile a graph, or what makes one, and link it. Takes and raises what `compile_for_call` does."""
+    program, unmade = compile_for_call(source, options, sizes)
+    return Executable(program, options, unmade)
 
 
 def compile_for_call(
-    source: Graph | Callable[[], Graph], options: Options, sizes: Sizes | None
+    source: Graph | Callable[[], Graph], options: Options, sizes: Callable[[], Sizes | None] = lambda: None
 ) -> tuple[Program, Unmade | None]:
     """Compile as `compile` does, for a call with these sizes of all inputs, without the kernels that it does not take.
+
+    sizes: as of `Request`.
 
     Returns the program and, if it lacks kernels, the object that compiles them.
     """

@@ -27,9 +27,9 @@ from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable, load
 from hlo_disc.import_.stablehlo.source import is_text, load_module
 from hlo_disc.jitted import JitFunction, jit
-from hlo_disc.jitted.lowered import build
 from hlo_disc.mlir import ir
 from hlo_disc.options import Options
+from hlo_disc.pipeline import build
 from hlo_disc.random_inputs import draw
 from hlo_disc.tracing.signature import spec_dims
 

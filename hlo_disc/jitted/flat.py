@@ -18,10 +18,10 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.jitted.fallback import SPREAD, told
-from hlo_disc.jitted.lowered import build
 from hlo_disc.jitted.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jitted.repeated import repeated
 from hlo_disc.options import Options
+from hlo_disc.pipeline import build
 from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
 from hlo_disc.tracing.generalise import Dims, Sizes, generalise
@@ -372,13 +372,13 @@ class FlatFunction:
 
     def _build(self, source: Callable[[], Graph], sizes: Sizes | None) -> tuple[Executable, Parts | None]:
         if not self.differentiates:
-            return build(source, self.options, sizes), None
+            return build(source, self.options, lambda: sizes), None
         from hlo_disc.dynamic_hlo.passes.partition import partition
         from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
         graph = simplify(source())
         parts = partition(graph, len(graph.outputs) - self.differentiates)
-        return build(parts.forward, self.options, sizes), parts
+        return build(parts.forward, self.options, lambda: sizes), parts
 
     def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
         """Return the program for more sizes, if it is right for this call too, which has found some sizes to be equal

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from hlo_disc import pipeline
 from hlo_disc.display.notebook import html_table, signature_text
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -44,12 +42,4 @@ class Lowered:
         Raises:
             UnsupportedOpError: a library call for which this process has no handler.
         """
-        return build(self.graph, self._options)
-
-
-def build(
-    source: Graph | Callable[[], Graph], options: Options, sizes: Sequence[Sequence[int]] | None = None
-) -> Executable:
-    """Compile a graph, or a function that makes one. sizes: those of a call's inputs, which may take some kernels."""
-    program, unmade = pipeline.compile_for_call(source, options, sizes)
-    return Executable(program, options, unmade)
+        return pipeline.build(self.graph, self._options)

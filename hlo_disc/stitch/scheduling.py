@@ -85,15 +85,15 @@ class Scheduled:
 def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
     """Choose the forms of all groups. Raises UnsupportedOpError for what no schedule covers."""
     static = _static(graph, plan) if device.host_memory else lambda value: False
-    names: dict[tuple[Hashable, ...], str] = {}
+    names: dict[Hashable, str] = {}
     kernels: dict[str, Variant | Packing] = {}
     origins: dict[str, Origin] = {}
     facts = AskedFacts(graph.facts)
 
     def kernel(item: Variant | Packing, symbols: tuple[str, ...], answers: Answers) -> str:
-        """The kernel of a variant or packing; equal ones have one."""
+        """The kernel of a variant or packing; equal ones, which take symbols in the same order, have one."""
         name, key = f"k{len(names)}_{item.name}", item.key()
-        known = names.setdefault(key, name)  # keys are large: each is hashed once
+        known = names.setdefault((key, symbols), name)  # keys are large: each is hashed once
         if known is name:
             kernels[name] = item
             origins[name] = Origin(item.name, key, symbols, answers)

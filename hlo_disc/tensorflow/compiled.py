@@ -50,6 +50,7 @@ class Compiled:
         self._count = len(concrete.graph.outputs)
         self._assigned = imported.assigned_variables
         self._op = Op(self, [*(x.shape for x in concrete.graph.outputs), *(v.shape for v in self._assigned)])
+        self._run = self._first if executable.tally else executable.native
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run.
@@ -73,8 +74,8 @@ class Compiled:
         """Flat results of flat tensors: of the op, but for eager calls that no tape records, which need no op."""
         captures = self.imported.captures
         results: Sequence[Any]
-        if context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty() and (inputs or captures):
-            results = self.executable.native(*inputs, *map(_read_now, captures))
+        if is_direct() and (inputs or captures):
+            results = self._run(*inputs, *map(_read_now, captures))
         else:
             results = self._op([*inputs, *map(_read, captures)])
         if not self._assigned:
@@ -84,9 +85,17 @@ class Compiled:
             assign(variable, value)
         return results[: self._count]
 
+    def _first(self, *tensors: Tensor) -> Sequence[Any]:
+        """The first call of a program. After it a thread makes the kernels that it did not take."""
+        self._run = self.executable.native
+        try:
+            return self.executable.native(*tensors)
+        finally:
+            self.executable.make_deferred()
+
     def is_for(self, shapes: Sequence[Sequence[int | None]]) -> bool:
         """Whether these sizes of its arguments have the program that it is: not where it assumes others of them."""
-        if not self.executable.program.asked:
+        if not self.executable.linked.asked:
             return True
         held = [tuple(x.shape) for x in self.imported.captures]
         sizes = [n for shape in (*shapes, *held) for n in shape]
@@ -96,7 +105,7 @@ class Compiled:
         """Whether its results have the number, types and shapes of those of the function, traced for some sizes."""
         inputs = [*exact.graph.inputs[: self.imported.count], *self.imported.captures]
         sizes = self._op.sizes(inputs)[: self._count]
-        if len(inputs) != len(self.executable.program.inputs) or len(sizes) != len(exact.graph.outputs):
+        if len(inputs) != len(self.executable.linked.inputs) or len(sizes) != len(exact.graph.outputs):
             return False
         return all(
             x.dtype == kind and x.shape.is_compatible_with(shape)
@@ -132,7 +141,7 @@ class Compiled:
         pattern = tuple(g is not None for g in grads)
         with self._lock:
             if pattern not in self._backward:
-                ranks = [len(x.shape) for x in self.executable.program.outputs[: self._count]]
+                ranks = [len(x.shape) for x in self.executable.linked.outputs[: self._count]]
                 self._backward[pattern] = _Backward(self.imported, pattern, ranks)
         return self._backward[pattern](inputs, [g for g in grads if g is not None])
 
@@ -157,6 +166,11 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<hlo_disc.tensorflow {self.imported.concrete.graph.name}: {self.executable!r}>"
+
+
+def is_direct() -> bool:
+    """Whether a call now is eager, with no tape to record it: it needs no op."""
+    return bool(context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty())
 
 
 def _read(x: Tensor | tf.Variable) -> Tensor:

@@ -18,7 +18,7 @@ from hlo_disc.display.notebook import counted
 from hlo_disc.display.stats import Compilation, Log, Stats
 from hlo_disc.errors import ArgumentError
 from hlo_disc.options import Options
-from hlo_disc.tensorflow.compiled import Compiled
+from hlo_disc.tensorflow.compiled import Compiled, is_direct
 from hlo_disc.tensorflow.importing import Imported
 
 if TYPE_CHECKING:
@@ -107,13 +107,14 @@ class JitFunction:
             exact = None
             with contextlib.suppress(Exception):  # which the last attempt will raise again
                 exact = self._traced((args, kwargs), leaves, inputs, shapes)
+            sizes = shapes if is_direct() else None  # the op that another call takes is of the whole program
             last: Exception | None = None
             for general in _signatures(shapes):
                 failed = self._failed.setdefault(key, [])
                 if general in failed or any(general == known for known, _ in programs):  # which is for other sizes
                     continue
                 try:
-                    compiled = self._compiled((args, kwargs), leaves, inputs, general)
+                    compiled = self._compiled((args, kwargs), leaves, inputs, general, sizes)
                 except Exception as error:  # whatever Python makes of a size that is None
                     last = error
                     failed += [general] if general != shapes else []
@@ -139,10 +140,11 @@ class JitFunction:
         else:
             reason = "first call with arguments of this structure and of these types"
         executable = compiled.executable
-        shown = tuple(map(str, executable.program.inputs))
-        asked = tuple(x.message for x in executable.program.asked)
-        record = Compilation(reason, shown, seconds, executable.program.compile_ms, asked)
-        self._log.add(record, executable.native.count)
+        program = executable.linked
+        shown = tuple(map(str, program.inputs))
+        asked = tuple(x.message for x in program.asked)
+        record = Compilation(reason, shown, seconds, program.compile_ms, asked)
+        self._log.add(record, executable.native.count, executable.tally)
 
     def stats(self) -> Stats:
         """Return the compilations, their reasons and times, and the number of calls, as of `hlo_disc.jit`.
@@ -152,11 +154,16 @@ class JitFunction:
         return self._log.stats()
 
     def _compiled(
-        self, structure: object, leaves: Sequence[object], inputs: Sequence[Tensor], shapes: list[Shape]
+        self,
+        structure: object,
+        leaves: Sequence[object],
+        inputs: Sequence[Tensor],
+        shapes: list[Shape],
+        sizes: list[Shape] | None,
     ) -> Compiled:
         imported = Imported(self._traced(structure, leaves, inputs, shapes))
         options, overrides = self._settings
-        return Compiled(imported, imported.compiled(options=options, overrides=overrides))
+        return Compiled(imported, imported.compiled(options=options, overrides=overrides, sizes=sizes))
 
     def _traced(
         self, structure: object, leaves: Sequence[object], inputs: Sequence[Tensor], shapes: list[Shape]

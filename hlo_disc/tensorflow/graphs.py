@@ -206,7 +206,7 @@ def _program(op: Operation, functions: dict[str, Function]) -> dict[str, object]
     if name not in functions:
         imported = compiled.imported
         functions[name] = _function(imported.concrete.graph, functions, imported.held, list(imported.assigned))
-    rows = compiled.executable.program.inputs
+    rows = compiled.executable.linked.inputs
     shapes = [list(row.shape) for row in rows]
     return {"f": name, "names": [row.name for row in rows], "shapes": shapes, "constraints": list(compiled.constraints)}
 

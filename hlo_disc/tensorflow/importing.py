@@ -81,10 +81,14 @@ class Imported:
         constraints: Sequence[str] = (),
         options: Options | None = None,
         overrides: Mapping[str, object] | None = None,
+        sizes: Sequence[Sequence[int]] | None = None,
     ) -> Executable:
-        """The executable."""
+        """The executable. sizes: those of the function's arguments in a call that may take some of its kernels."""
         merged = pipeline.merge(options, overrides or {})
-        return Executable(pipeline.compile(lambda: self.graph(dims, constraints), merged), merged)
+        held = [x.shape for x in self.captures]
+        known = sizes is not None and all(shape.is_fully_defined() for shape in held)
+        every = [*sizes, *map(tuple, held)] if sizes is not None and known else None
+        return pipeline.build(lambda: self.graph(dims, constraints), merged, lambda: every)
 
     def frozen(
         self, dims: Mapping[str, object] | Sequence[object] | None, constraints: Sequence[str]

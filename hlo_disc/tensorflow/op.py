@@ -64,15 +64,19 @@ class Op:
     def __init__(self, function: Compiled, shapes: Sequence[tf.TensorShape]):
         self.executable: Executable = function.executable
         self.shapes = shapes
-        self.types = [tf.as_dtype(x.dtype) for x in self.executable.program.outputs]
+        self.types = [tf.as_dtype(x.dtype) for x in self.executable.linked.outputs]
         self._codes = [t.as_datatype_enum for t in self.types]
         self._function = function
 
     @functools.cached_property
     def key(self) -> int:
-        """The program's number. From now on it is kept for the life of the process, for graphs may name it."""
+        """The program's number. From now on it is kept for the life of the process, for graphs may name it.
+
+        The program is whole then: TensorFlow's threads never wait for Python, nor for a kernel that it makes.
+        """
+        content = self.executable.content
         with _lock:
-            number = self.executable.native.publish(self.executable.content)
+            number = self.executable.native.publish(content)
             _functions[number] = self._function
             return number
 
@@ -105,7 +109,7 @@ class Op:
 
     def sizes(self, inputs: Sequence[Tensor]) -> list[list[int | None]]:
         """The results' sizes, where they follow from those of inputs that are known: loops need to know them."""
-        program, known = self.executable.program, dict[str, int]()
+        program, known = self.executable.linked, dict[str, int]()
         for row, x in zip(program.inputs, inputs, strict=True):
             for name, size in zip(row.shape, x.shape if x.shape.rank is not None else (), strict=False):
                 if size is not None:

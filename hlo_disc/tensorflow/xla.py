@@ -48,8 +48,8 @@ def call(executable: Executable, number: int, inputs: Sequence[Tensor]) -> list[
         raise UnsupportedOpError(f"inside jit_compile=True: TensorFlow {tf.__version__} takes no handler: {wrong}")
     module = _Module(executable, number)
     text = stablehlo.serialize_portable_artifact_str(module.text(), stablehlo.get_current_version())
-    types = [tf.as_dtype(x.dtype) for x in executable.program.outputs]
-    shapes = [tf.TensorShape([None] * len(x.shape)) for x in executable.program.outputs]
+    types = [tf.as_dtype(x.dtype) for x in executable.linked.outputs]
+    shapes = [tf.TensorShape([None] * len(x.shape)) for x in executable.linked.outputs]
     made = xla.call_module(inputs, version=_VERSION, module=text, Tout=types, Sout=shapes, platforms=["CPU"])
     return list(made)
 
@@ -58,7 +58,7 @@ class _Module:
     """The text of a module with one custom call."""
 
     def __init__(self, executable: Executable, number: int):
-        self.program = executable.program
+        self.program = executable.linked
         self.number = number
         self.lines: list[str] = []
         self.symbols: dict[str, str] = {}

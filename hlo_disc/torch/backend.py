@@ -117,8 +117,8 @@ def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mappin
 
     start = time.perf_counter()
     read = functools.cache(lambda: read_graph(module, constraints(), frozen))
-    executable = Executable(pipeline.compile(lambda: read().graph, options), options)
-    reports.add(kind, time.perf_counter() - start, [executable.explain(full=True)], [])
+    executable = pipeline.build(lambda: read().graph, options)
+    reports.add(kind, time.perf_counter() - start, [executable], [])
     return Precompiled(executable, read().interface)
 
 
@@ -137,7 +137,7 @@ class _Graph:
         self.parts = {"": self._reads(module, constants)}
         self.left: list[Left] = []
         self.calls: dict[str, Callable[..., list[Any]]] = {}
-        self.programs: list[str] = []
+        self.programs: list[Executable] = []
         self.seconds = 0.0
         if any(map(_is_ours, module.graph.nodes)):
             self._cut(None)
@@ -167,8 +167,10 @@ class _Graph:
 
     def _compile(self, name: str) -> None:
         read = self.parts[name]
-        executable = Executable(pipeline.compile(lambda: read().graph, self.options), self.options)
-        self.programs.append(executable.explain(full=True))
+        placeholders = self.whole.get_submodule(name).graph.find_nodes(op="placeholder")
+        examples = [node.meta.get("val") for node in placeholders]
+        executable = pipeline.build(lambda: read().graph, self.options, lambda: read().interface.sizes(examples))
+        self.programs.append(executable)
         self.calls[name] = caller(executable, read().interface)
 
     def _each(self, step: Callable[[str], object]) -> None:
@@ -238,4 +240,4 @@ def constraints() -> list[sympy.Basic]:
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return []
     env = context.fake_mode.shape_env
-    return [*(guard.expr for guard in env.guards), *sizes.conditions(env.var_to_range)]
+    return [*sizes.conditions(env.var_to_range), *(guard.expr for guard in env.guards)]  # most follow from the ranges

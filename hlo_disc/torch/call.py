@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -17,13 +18,23 @@ _NOTHING = torch.empty((0, 0), dtype=torch.bool)
 
 
 def caller(executable: Executable, interface: Interface) -> Callable[..., list[object]]:
-    """A function of the graph's placeholders to the list of its results."""
+    """A function of the graph's placeholders to the list of its results. After its first call a thread makes kernels."""
     arguments, results, numbers = interface.arguments, interface.results, interface.numbers
     native = executable.native
+
+    def first(*tensors: torch.Tensor) -> tuple[Any, ...]:
+        nonlocal run
+        run = native
+        try:
+            return native(*tensors)
+        finally:
+            executable.make_deferred()
+
+    run = first if executable.tally else native
     nothing = [] if arguments or numbers else [_NOTHING]
     draw = _seed if interface.random else tuple
 
-    inputs = executable.program.inputs
+    inputs = executable.linked.inputs
     where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(inputs) for axis in range(len(x.shape))}
 
     @functools.cache
@@ -41,7 +52,7 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
     def call(*args: torch.Tensor | int) -> list[object]:
         tensors = [args[i] for i in arguments]
         tensors += [_NOTHING.new_empty((max(args[i], 0), max(-args[i], 0))) for i in numbers]
-        made = native(*tensors, *nothing, *draw())
+        made = run(*tensors, *nothing, *draw())
         given = []
         for x in results:
             if x.is_number and x.output is not None:
@@ -61,7 +72,7 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
 
     every = not nothing and arguments == tuple(range(interface.placeholders)) and not numbers and not interface.random
     if every and all(x == Result(output=i) for i, x in enumerate(results)):
-        return lambda *args: list(native(*args))
+        return lambda *args: list(run(*args))
     return call
 
 

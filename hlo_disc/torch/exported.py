@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_map
 
 from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError
-from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.exported import read_exported
 from hlo_disc.import_.leaves import Constant, Number
 from hlo_disc.nest import describe_structure, inputs_of
@@ -62,7 +61,7 @@ class Compiled:
 
     def __init__(self, program: ExportedProgram, options: Options):
         read = functools.cache(lambda: read_exported(program, keeps=True))
-        self.executable = Executable(pipeline.compile(lambda: read().graph, options), options)
+        self.executable = pipeline.build(lambda: read().graph, options)
         exported = read()
         self._state, self._changes, self._results = exported.state, exported.changes, exported.results
         arguments = describe_structure(exported.arguments) if exported.arguments else ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,6 +58,20 @@ class Interface:
     random: bool
     bindings: Mapping[str, Dim]
 
+    def sizes(self, examples: Sequence[Any]) -> list[Sequence[int]] | None:
+        """The sizes of the program's inputs in the call that PyTorch compiles for; None where it does not know them.
+
+        examples: what PyTorch has for the placeholders.
+        """
+        try:
+            shapes = [tuple(map(_hint, examples[i].shape)) for i in self.arguments]
+            numbers = [_hint(examples[i]) for i in self.numbers]
+        except LookupError:
+            return None
+        shapes += [(max(n, 0), max(-n, 0)) for n in numbers]
+        shapes += [] if shapes else [(0, 0)]
+        return [*shapes, ()] if self.random else shapes
+
 
 @frozen
 class Imported:
@@ -65,3 +79,11 @@ class Imported:
 
     graph: Graph
     interface: Interface
+
+
+def _hint(size: torch.SymInt | int) -> int:
+    """The size in the call that PyTorch traces. Raises LookupError for one of data."""
+    hint = size if isinstance(size, int) else size.node.hint
+    if not isinstance(hint, int):
+        raise LookupError(f"PyTorch does not know {size}")
+    return hint

@@ -71,8 +71,13 @@ class Group:
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
-        """Every symbol that the group's shapes and attributes mention, sorted."""
-        return tuple(sorted(frozenset().union(*[dim.symbols for dim in self._dims()])))
+        """Every symbol that the group's shapes and attributes mention, in the order in which sizes of one symbol do.
+
+        Programs name symbols as they like: in the order of names, equal kernels would take them in another order.
+        """
+        dims = self._dims()
+        found = [name for dim in dims if len(dim.symbols) == 1 for name in dim.symbols]
+        return tuple(dict.fromkeys([*found, *sorted({name for dim in dims for name in dim.symbols})]))
 
     def _dims(self) -> list[Dim]:
         found = [dim for value in (*self.inputs, *self.outputs) for dim in value.shape]

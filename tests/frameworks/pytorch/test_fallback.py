@@ -101,11 +101,11 @@ def test_a_bug_of_a_handler_is_none_of_the_program(error, monkeypatch):
 def test_a_bug_of_the_compiler_is_none_of_the_program(monkeypatch):
     compile_ = pipeline.compile_for_call
 
-    def fails(read, options, sizes=None):
+    def fails(read, options, *sizes):
         graph = read()
         if any(op.name == "sine" for op in graph.ops):
             raise CompileError("groups wait for each other")
-        return compile_(graph, options, sizes)
+        return compile_(graph, options, *sizes)
 
     monkeypatch.setattr(pipeline, "compile_for_call", fails)
     (message,) = check(lambda x: x.sin() * 2, (torch.randn(3),), (torch.randn(5),))

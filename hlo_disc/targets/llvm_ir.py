@@ -25,7 +25,7 @@ _idle = threading.Condition()
 _compiling = 0
 _options: set[str] = set()
 # Those that nobody has.
-_machines: defaultdict[tuple[str, ...], list[llvm.TargetMachine]] = defaultdict(list)
+_machines: defaultdict[tuple[str | int, ...], list[llvm.TargetMachine]] = defaultdict(list)
 
 
 @functools.cache
@@ -47,18 +47,23 @@ def set_option(text: str) -> None:
 
 
 @contextmanager
-def machine(triple: str, cpu: str, features: str = "", codemodel: str = "jitdefault") -> Iterator[llvm.TargetMachine]:
-    """A target machine that no other thread has meanwhile; it is kept for who comes next."""
+def machine(
+    triple: str, cpu: str, features: str = "", codemodel: str = "jitdefault", level: int = 2
+) -> Iterator[llvm.TargetMachine]:
+    """A target machine that no other thread has meanwhile; it is kept for who comes next.
+
+    level: of optimisation, as LLVM counts it.
+    """
     global _compiling
     initialize()
-    kept = _machines[triple, cpu, features, codemodel]
+    kept = _machines[triple, cpu, features, codemodel, level]
     with _idle:
         _compiling += 1
         found = kept.pop() if kept else None
     try:
         if found is None:
             target = llvm.Target.from_triple(triple)
-            found = target.create_target_machine(cpu, features, opt=2, reloc="pic", codemodel=codemodel)
+            found = target.create_target_machine(cpu, features, opt=level, reloc="pic", codemodel=codemodel)
         yield found
         kept.append(found)
     finally:

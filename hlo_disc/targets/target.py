@@ -129,8 +129,11 @@ class HostGenerator(Generator, Protocol):
         """The translator's record of the machine."""
         ...
 
-    def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text to object code. Raises CompileError for IR that does not parse or verify."""
+    def compile_llvm(self, text: str, dump: Dump | None = None, quickly: bool = False) -> bytes:
+        """LLVM IR text to object code. Raises CompileError for IR that does not parse or verify.
+
+        quickly: for functions that run once a call, as `runs_once` says.
+        """
         ...
 
 

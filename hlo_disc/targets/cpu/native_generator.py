@@ -27,7 +27,7 @@ from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.cpu.objects import Part, joined, kernels_of, picked
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, Store
-from hlo_disc.targets.translate.module import Unit, canonicalize, check_launched, section_name, translate
+from hlo_disc.targets.translate.module import Unit, canonicalize, check_launched, runs_once, section_name, translate
 from hlo_disc.targets.workers import Workers, workers
 
 # How many kernels are compiled together. With fewer, the fixed cost of an LLVM module shows; with more, processors wait
@@ -90,10 +90,13 @@ class NativeGenerator:
         with workers(threads) as made:
             yield NativeCompilation(self, dump, made, store)
 
-    def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
-        """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
+    def compile_llvm(self, text: str, dump: Dump | None = None, quickly: bool = False) -> bytes:
+        """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify.
+
+        quickly: without optimisation, for code that runs once a call.
+        """
         # closed here and in this order: the garbage collector could free a context before its module
-        with self._machine() as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
+        with self._machine(0 if quickly else 2) as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
             llvm_ir.optimize(parsed, machine)
             if dump:
                 dump("opt.ll", str(parsed))
@@ -101,8 +104,8 @@ class NativeGenerator:
                     dump("asm", llvm_ir.emit(copy, machine, assembly=True).decode())
             return llvm_ir.emit(parsed, machine)
 
-    def _machine(self) -> AbstractContextManager[TargetMachine]:
-        return llvm_ir.machine(self.triple, self.cpu, self.llvm, "small")
+    def _machine(self, level: int = 2) -> AbstractContextManager[TargetMachine]:
+        return llvm_ir.machine(self.triple, self.cpu, self.llvm, "small", level)
 
 
 class _Code(NamedTuple):
@@ -171,11 +174,12 @@ class NativeCompilation:
         if not self.reused:
             prefixes = [x.unit.prefix for x in self.modules]
             check_launched([*(x.module for x in self.modules), *host], prefixes, self.types)
-        if self.batches and self.waiting:
+        quickly = runs_once(host)
+        if self.waiting and (self.batches or quickly):
             self._begin()
         last = list(self.waiting)  # a program of few kernels is one module of LLVM's: it has nothing to divide
         text, stages = self._translated(last, host)
-        made = self._code(last, text, stages)  # before this thread helps others: it is mostly the longest one
+        made = self._code(last, text, stages, quickly)  # before this thread helps others: it is mostly the longest one
         codes = [*self.workers.results(), made]
         if self.dump:
             for stage in stages:
@@ -200,8 +204,8 @@ class NativeCompilation:
         text = translate(modules, self.generator.machine, [x.unit for x in batch])
         return text, {**shown, "ll": text}
 
-    def _code(self, batch: Sequence[_Module], text: str, stages: dict[str, str]) -> _Code:
-        code = self.generator.compile_llvm(text, stages.__setitem__ if self.dump else None)
+    def _code(self, batch: Sequence[_Module], text: str, stages: dict[str, str], quickly: bool = False) -> _Code:
+        code = self.generator.compile_llvm(text, stages.__setitem__ if self.dump else None, quickly)
         if self.store:
             keyed = {section_name(x.unit.section): x for x in batch if x.key}
             for section, kept in picked(code, list(keyed)).items():

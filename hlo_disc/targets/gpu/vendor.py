@@ -23,7 +23,7 @@ from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.gpu import kernel_notes
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, HostGenerator, Library, Store, Target
-from hlo_disc.targets.translate.module import canonicalize, translate
+from hlo_disc.targets.translate.module import canonicalize, runs_once, translate
 from hlo_disc.targets.workers import Workers, workers
 
 # Intrinsics that LLVM has code for on all GPUs, whatever their types.
@@ -167,7 +167,7 @@ class GpuCompilation:
                 self.assemblers.add(functools.partial(g.vendor.assemble, module, *g.levels))
             modules = self.assemblers.results()
         flow = flow.replace(f"@{MODULES} = external constant i8\n", "")
-        return g.host.compile_llvm("\n".join([flow, *loadable(modules)]), self.dump)
+        return g.host.compile_llvm("\n".join([flow, *loadable(modules)]), self.dump, runs_once(host))
 
     def _list(self, suffix: str, text: str) -> None:
         self.listing.setdefault(suffix, []).append(text)

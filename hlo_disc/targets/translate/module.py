@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
-from hlo_disc.kernel_ops import DEFERRED, KERNELS, LINKED, NARROW, extension
+from hlo_disc.kernel_ops import DEFERRED, KERNELS, LINKED, NARROW, OFTEN, extension
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.math import vecmath
@@ -54,6 +54,11 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
             mlir.run_passes(module, _CANONICALIZE, keep=True)
     except ir.MLIRError as error:
         raise CompileError(f"the generated MLIR does not verify: {error}") from None
+
+
+def runs_once(host: Sequence[ir.Module]) -> bool:
+    """Whether host functions run once a call, each: to generate their code takes LLVM a quarter of the time then."""
+    return not any(OFTEN.of(op) for module in host for op in module.body.operations)
 
 
 class Unit(NamedTuple):

@@ -52,9 +52,9 @@ def compiled(monkeypatch) -> list[int]:
     counts: list[int] = []
     compile_llvm = NativeGenerator.compile_llvm
 
-    def counted(self, text, dump=None):
+    def counted(self, text, dump=None, quickly=False):
         counts.append(text.count("\ndefine hidden"))
-        return compile_llvm(self, text, dump)
+        return compile_llvm(self, text, dump, quickly)
 
     monkeypatch.setattr(NativeGenerator, "compile_llvm", counted)
     return counts

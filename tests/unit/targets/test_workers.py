@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
 import forked
+import jax
 import jax.numpy as jnp
 import pytest
 from llvmlite.binding import ffi
@@ -35,6 +37,18 @@ def compiled(threads: int = 0, target: str = "cpu", **options) -> bytes:
     return sources.program(many_kernels, *specs, options=settings).object
 
 
+def _with_its_level(machine):
+    """What makes target machines that know for which level of optimisation they are."""
+
+    @contextlib.contextmanager
+    def made(*args):
+        with machine(*args) as found:
+            found.level = args[4]
+            yield found
+
+    return made
+
+
 def helpers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("hlo_disc-llvm")]
 
@@ -43,17 +57,36 @@ def test_code_is_the_same_whatever_the_number_of_threads(monkeypatch):
     want, names = compiled(1), []
     compile_llvm = native_generator.NativeGenerator.compile_llvm
 
-    def late(generator, text, dump=None):
+    def late(generator, text, dump=None, quickly=False):
         """Modules end in another order than they began."""
         names.append(threading.current_thread().name)
         time.sleep(0.02 * (len(names) % 3))
-        return compile_llvm(generator, text, dump)
+        return compile_llvm(generator, text, dump, quickly)
 
     monkeypatch.setattr(native_generator.NativeGenerator, "compile_llvm", late)
     for _ in range(3):
         assert compiled(4) == compiled(1) == want
     assert len(set(names)) > 1 and len(names) > 3 * 6
     assert not helpers()
+
+
+def count_down(n):
+    return jax.lax.while_loop(lambda k: k > n.size, lambda k: k - 1, 1000 + n.size)
+
+
+@pytest.mark.parametrize(("function", "level"), [(lambda x: x + 1, 0), (count_down, 2)], ids=["once", "a loop"])
+def test_host_functions_are_compiled_quickly_that_run_once_a_call(monkeypatch, function, level):
+    levels: dict[bool, set[int]] = {}
+    emit = llvm_ir.emit
+
+    def noted(module, machine, assembly=False):
+        levels.setdefault("@main(" in str(module), set()).add(machine.level)
+        return emit(module, machine, assembly)
+
+    monkeypatch.setattr(llvm_ir, "emit", noted)
+    monkeypatch.setattr(llvm_ir, "machine", _with_its_level(llvm_ir.machine))
+    sources.program(function, "f32[n]", options=hlo_disc.Options(cache="", threads=1))
+    assert levels[True] == {level} and levels.get(False, {2}) == {2}
 
 
 @pytest.mark.parametrize("target", ["aarch64", "cuda", "rocm"])
@@ -71,10 +104,10 @@ def test_modules_do_not_depend_on_processors(monkeypatch):
 def test_an_error_in_a_thread_is_the_error(monkeypatch):
     compile_llvm, count = native_generator.NativeGenerator.compile_llvm, 0
 
-    def broken(generator, text, dump=None):
+    def broken(generator, text, dump=None, quickly=False):
         nonlocal count
         count += 1
-        return compile_llvm(generator, text.replace("ret void", "ret i32 0", 1) if count == 2 else text, dump)
+        return compile_llvm(generator, text.replace("ret void", "ret i32 0", 1) if count == 2 else text, dump, quickly)
 
     monkeypatch.setattr(native_generator.NativeGenerator, "compile_llvm", broken)
     for threads in (1, 4):

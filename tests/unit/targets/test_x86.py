@@ -134,7 +134,7 @@ def _undefined(object_: bytes) -> set[str]:
             name, _, _, section = struct.unpack_from("<IBBH", object_, at)
             if section == 0:
                 names.add(object_[strings + name : object_.index(b"\0", strings + name)].decode())
-    return names
+    return names - {""}  # with which each object begins that was joined
 
 
 def test_functions_that_nobody_calls_are_dropped():

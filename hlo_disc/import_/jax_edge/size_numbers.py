@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # Where JAX keeps it differs from version to version.
 prng: Any = sys.modules[jax.random.split.__module__].prng
 _Size = shape_poly._DimExpr
+# The scope of a size, past what `size_questions` puts in the place of all other look-ups.
+scope_of: Callable[[SymbolicSize], SymbolicScope] = _Size._scope.__get__
 _thread = threading.local()
 
 
@@ -84,7 +86,7 @@ def exact(scope: SymbolicScope | None) -> Iterator[None]:
 def is_traced(size: object) -> bool:
     """Whether it is a symbolic size of what this thread traces."""
     noted = getattr(_thread, "noted", None)
-    return noted is not None and isinstance(size, _Size) and size.scope is noted.scope
+    return noted is not None and isinstance(size, _Size) and scope_of(size) is noted.scope
 
 
 def exact_of(thing: object) -> Exact | None:

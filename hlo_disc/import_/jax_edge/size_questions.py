@@ -239,9 +239,10 @@ def _user_line() -> str:
 
 def _asked_by_user() -> bool:
     """Whether neither JAX nor we ask: the frame that is two below, or whoever uses the dataclass that it is of."""
-    frame: FrameType | None = sys._getframe(2)
-    if frame.f_code.co_filename.startswith(_NOT_USERS):
+    asking = sys._getframe(2)
+    if asking.f_code.co_filename.startswith(_NOT_USERS):
         return False
+    frame: FrameType | None = asking
     while frame is not None and _is_generated(frame.f_code):
         frame = frame.f_back
     return frame is not None and not frame.f_code.co_filename.startswith(_NOT_USERS)

@@ -96,7 +96,8 @@ class NativeGenerator:
         quickly: without optimisation, for code that runs once a call.
         """
         # closed here and in this order: the garbage collector could free a context before its module
-        with self._machine(0 if quickly else 2) as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
+        level = 0 if quickly else 2
+        with self._machine(level) as machine, create_context() as context, llvm_ir.parse(text, context) as parsed:
             llvm_ir.optimize(parsed, machine)
             if dump:
                 dump("opt.ll", str(parsed))

@@ -58,7 +58,7 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
 
 def runs_once(host: Sequence[ir.Module]) -> bool:
     """Whether host functions run once a call, each: to generate their code takes LLVM a quarter of the time then."""
-    return not any(OFTEN.of(op) for module in host for op in module.body.operations)
+    return not any(OFTEN.of(view.operation) for module in host for view in module.body.operations)
 
 
 class Unit(NamedTuple):

@@ -89,7 +89,7 @@ def op_key(op: Op, operands: Iterable[Value], numbers: dict[Value, int]) -> Hash
     read = tuple([numbers[x] for x in operands])
     for result in op.results:
         numbers[result] = len(numbers)
-    attrs = tuple(sorted([(name, attribute_key(attr)) for name, attr in op.attrs.items()]))
+    attrs = tuple(sorted([(name, attribute_key(attr)) for name, attr in op.attrs.items()])) if op.attrs else ()
     return op.name, read, attrs, types_key(op.results)
 
 

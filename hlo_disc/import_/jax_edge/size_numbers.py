@@ -124,13 +124,10 @@ def dim_of(size: Size) -> Dim:
     noted = getattr(_thread, "noted", None)
     found = noted.dims.get(id(size)) if noted is not None else None
     if found is None:
-        found = size, _parsed(str(size))  # written alike
+        found = size, Dim.parse(str(size))  # written alike
         if noted is not None:
             noted.dims[id(size)] = found
     return found[1]
-
-
-_parsed = functools.lru_cache(1 << 12)(Dim.parse)
 
 
 def _of_dims(number: Exact) -> Exact:

@@ -59,6 +59,8 @@ _LOWERING = str(Path(__file__).parents[1] / "jax.py")
 _COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
 _JITTED = type(jax.jit(len))
 _thread = threading.local()
+# The hash that JAX keeps with a size, past the look-up that is replaced; None before it is asked for.
+_hash_of: Callable[[SymbolicSize], int | None] = shape_poly._DimExpr._hash.__get__
 T = TypeVar("T")
 
 
@@ -364,7 +366,8 @@ def _install() -> None:
         """JAX hashes the static arguments of its jitted functions while their caller's line runs."""
         ours = _ours(self)
         if ours is None or not _asked_by_user() or isinstance(callee(sys._getframe(1)), _JITTED):
-            return hash_(self)
+            known = _hash_of(self)
+            return hash_(self) if known is None else known
         return hash(ours.as_number(dim_of(self)))
 
     def noted(self: SymbolicSize) -> None:

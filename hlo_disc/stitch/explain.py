@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hlo_disc.compiled.account import Account, Condition, Form, Held, Launch, Slot, Split
 from hlo_disc.device import Device
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_text
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.cost import operations
 from hlo_disc.dynamic_hlo.ops.table import kind
@@ -179,7 +180,7 @@ def _groups(scope: Scope, plan: Plan, names: dict[Value, str], indent: str) -> I
 
 
 def _type(value: Value) -> str:
-    return f"{value.dtype}({', '.join(map(str, value.shape))})"
+    return f"{dtype_text(value.dtype)}({', '.join(map(str, value.shape))})"
 
 
 def _control(group: Group, plan: Plan) -> str:

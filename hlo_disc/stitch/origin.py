@@ -87,8 +87,14 @@ def _texts(symbols: tuple[str, ...]) -> Callable[[object], str]:
     known: dict[Dim | np.dtype, str] = {}
 
     def text(x: object) -> str:
+        if type(x) is tuple:  # keys are large: these kinds are most of them
+            return f"({','.join(map(text, x))})"
+        if type(x) is int or type(x) is str:
+            return repr(x)
+        if type(x) is Dim and x in known:
+            return known[x]
         if isinstance(x, tuple):
-            return f"{'' if type(x) is tuple else type(x).__qualname__}({','.join(map(text, x))})"
+            return f"{type(x).__qualname__}({','.join(map(text, x))})"
         if x is None or isinstance(x, (str, int)):
             return repr(x)
         if isinstance(x, (Dim, np.dtype)):

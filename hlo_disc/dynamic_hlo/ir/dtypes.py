@@ -84,6 +84,12 @@ def bit_width(dtype: np.dtype) -> int:
 
 
 @functools.cache
+def dtype_text(dtype: np.dtype) -> str:
+    """As `str`, for which numpy calls a dozen functions of Python each time."""
+    return str(dtype)
+
+
+@functools.cache
 def int_limits(dtype: np.dtype) -> tuple[int, int]:
     """Return the smallest and the largest integer of a type."""
     info = ml_dtypes.iinfo(dtype)

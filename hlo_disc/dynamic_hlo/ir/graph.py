@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_text
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.frozen import frozen
@@ -41,7 +42,7 @@ class Value:
         return len(self.shape)
 
     def __repr__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{dtype_text(self.dtype)}[{', '.join(map(str, self.shape))}]"
 
 
 @frozen(eq=False)
@@ -89,7 +90,7 @@ def op_key(op: Op, operands: Iterable[Value], numbers: dict[Value, int]) -> Hash
     read = tuple([numbers[x] for x in operands])
     for result in op.results:
         numbers[result] = len(numbers)
-    attrs = tuple(sorted([(name, attribute_key(attr)) for name, attr in op.attrs.items()]))
+    attrs = tuple(sorted([(name, attribute_key(attr)) for name, attr in op.attrs.items()])) if op.attrs else ()
     return op.name, read, attrs, types_key(op.results)
 
 
@@ -106,6 +107,8 @@ def attribute_key(attr: object) -> Hashable:
         return attr
     if type(attr) is Region:
         return attr.key
+    if isinstance(attr, np.dtype):
+        return dtype_text(attr)
     return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if isinstance(attr, np.ndarray) else str(attr)
 
 

@@ -135,9 +135,9 @@ class Dim:
 
     def substitute(self, values: Mapping[str, int | str | Dim]) -> Dim:
         """Replace symbols, all at once."""
-        if self.symbols.isdisjoint(values):
+        dims = {name: Dim.of(values[name]) for name in self.symbols if name in values}
+        if all([value is Dim.symbol(name) for name, value in dims.items()]):
             return self
-        dims = {name: Dim.of(value) for name, value in values.items()}
         memo: dict[Atom, Dim] = {}
 
         def atom(a: Atom) -> Dim:
@@ -199,17 +199,14 @@ class Dim:
 
     def __add__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
-        if b is None:
-            return NotImplemented
+        return NotImplemented if b is None else self._plus(b, 1)
+
+    def _plus(self, b: Dim, factor: int) -> Dim:
         if not b.terms:
             return self
-        if not self.terms:
-            return b
-        if self.is_const and b.is_const:
-            return Dim.const(self.terms[0][1] + b.terms[0][1])
         total = dict(self.terms)
         for monomial, coefficient in b.terms:
-            total[monomial] = total.get(monomial, 0) + coefficient
+            total[monomial] = total.get(monomial, 0) + coefficient * factor
         return polynomial(total)
 
     __radd__ = __add__
@@ -239,14 +236,14 @@ class Dim:
     __rmul__ = __mul__
 
     def _scale(self, factor: int) -> Dim:
-        return self if factor == 1 else _intern(tuple((m, c * factor) for m, c in self.terms))
+        return self if factor == 1 else _intern(tuple([(m, c * factor) for m, c in self.terms]))
 
     def __neg__(self) -> Dim:
         return self._scale(-1) if self.terms else self
 
     def __sub__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
-        return NotImplemented if b is None else ZERO if b is self else self + -b
+        return NotImplemented if b is None else ZERO if b is self else self._plus(b, -1)
 
     def __rsub__(self, other: Dim | SupportsIndex) -> Dim:
         b = _operand(other)
@@ -316,7 +313,7 @@ def polynomial(terms: Mapping[Monomial, int]) -> Dim:
     """Make the Dim with these coefficients; zeros are dropped."""
     kept = [term for term in terms.items() if term[1]]
     if len(kept) > 1:
-        kept.sort(key=lambda term: _order(term[0]))
+        kept.sort(key=_order)
     return _intern(tuple(kept))
 
 
@@ -341,8 +338,8 @@ _atom_text = operator.attrgetter("text")
 
 
 @functools.cache
-def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
-    return -len(monomial), tuple(atom.text for atom in monomial)
+def _order(term: Term) -> tuple[int, tuple[str, ...]]:
+    return -len(term[0]), tuple(atom.text for atom in term[0])
 
 
 def _operand(value: object) -> Dim | None:
@@ -392,6 +389,7 @@ def _intern_atom(kind: str, name: str, args: tuple[Dim, ...]) -> Atom:
         return _atoms[key]
 
 
+@functools.cache
 def _floordiv(a: Dim, b: Dim) -> Dim:
     if not b.is_const:
         return _intern_atom("floordiv", "", (a, b)).dim
@@ -426,6 +424,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     return divided + polynomial(whole)
 
 
+@functools.cache
 def _mod(a: Dim, b: Dim) -> Dim:
     if not b.is_const:
         return _intern_atom("mod", "", (a, b)).dim

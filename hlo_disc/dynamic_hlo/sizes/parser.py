@@ -12,6 +12,7 @@ compiler's own names. The caller's `Algebra` computes the sizes.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -46,8 +47,9 @@ class Algebra:
     function: Callable[..., Dim]
 
 
+@functools.lru_cache(1 << 12)
 def parse(text: str, algebra: Algebra) -> Dim:
-    """Parse a dimension expression to its value in the algebra. Raises ParseError."""
+    """Parse a dimension expression to its value in the algebra; the same few come often. Raises ParseError."""
     parser = _Parser(text, "a dimension expression", algebra)
     return parser.whole(parser.sum)
 

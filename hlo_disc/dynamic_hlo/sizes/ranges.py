@@ -34,6 +34,7 @@ class Ranges:
         self._products = [m for m in self.limits if len(m) > 1]
         self._atoms: dict[Atom, Interval] = {}
         self._monomials: dict[Monomial, Interval] = {(): (1, 1)}
+        self._definitions: dict[Atom, list[Dim]] = {}
         self._proofs: dict[Dim, bool] = {}
 
     def _limit(self, d: Dim) -> None:
@@ -157,6 +158,12 @@ class Ranges:
 
     def definition(self, atom: Atom) -> list[Dim]:
         """List the inequalities that an atom's meaning implies for it and its arguments, as polynomials >= 0."""
+        found = self._definitions.get(atom)
+        if found is None:
+            found = self._definitions[atom] = self._define(atom)
+        return found
+
+    def _define(self, atom: Atom) -> list[Dim]:
         if atom.kind == "symbol":
             return []
         if atom.kind == "min":

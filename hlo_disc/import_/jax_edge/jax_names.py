@@ -152,7 +152,7 @@ REPLACED = (
 
 # What we call or read: where a name is missing in the middle of a trace, tracing would be said to have failed.
 READ = (
-    *_within(_SIZES[:-1], "_DimExpr _DimExpr.__ne__ __file__"),
+    *_within(_SIZES[:-1], "_DimExpr _DimExpr.__ne__ _DimExpr._hash _DimExpr._scope __file__"),
     Name(_NUMPY + "lax_numpy.iscomplexobj"),
     *_within(
         "jax._src.core",

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # Where JAX keeps it differs from version to version.
 prng: Any = sys.modules[jax.random.split.__module__].prng
 _Size = shape_poly._DimExpr
+# The scope of a size, past what `size_questions` puts in the place of all other look-ups.
+scope_of: Callable[[SymbolicSize], SymbolicScope] = _Size._scope.__get__
 _thread = threading.local()
 
 
@@ -85,7 +87,7 @@ def exact(scope: SymbolicScope | None) -> Iterator[None]:
 def is_traced(size: object) -> bool:
     """Whether it is a symbolic size of the trace of this thread."""
     noted = getattr(_thread, "noted", None)
-    return noted is not None and isinstance(size, _Size) and size.scope is noted.scope
+    return noted is not None and isinstance(size, _Size) and scope_of(size) is noted.scope
 
 
 def exact_of(thing: object) -> Exact | None:
@@ -123,13 +125,10 @@ def dim_of(size: Size) -> Dim:
     noted = getattr(_thread, "noted", None)
     found = noted.dims.get(id(size)) if noted is not None else None
     if found is None:
-        found = size, _parsed(str(size))  # written alike
+        found = size, Dim.parse(str(size))  # written alike
         if noted is not None:
             noted.dims[id(size)] = found
     return found[1]
-
-
-_parsed = functools.lru_cache(1 << 12)(Dim.parse)
 
 
 def _of_dims(number: Exact) -> Exact:

@@ -43,7 +43,7 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.frozen import frozen
 from hlo_disc.import_.jax_edge import size_numbers
 from hlo_disc.import_.jax_edge.frames import asking_frame, callee, is_dropped
-from hlo_disc.import_.jax_edge.size_numbers import dim_of
+from hlo_disc.import_.jax_edge.size_numbers import dim_of, scope_of
 
 if TYPE_CHECKING:
     from jax._src.export.shape_poly import _DimExpr as SymbolicSize
@@ -54,10 +54,13 @@ if TYPE_CHECKING:
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = str(Path(__file__).parents[2]) + os.sep
+_NOT_USERS = (*_LIBRARIES, _OURS)
 _LOWERING = str(Path(__file__).parents[1] / "jax.py")
 _COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
 _JITTED = type(jax.jit(len))
 _thread = threading.local()
+# The hash that JAX keeps with a size, past the look-up that is replaced; None before it is asked for.
+_hash_of: Callable[[SymbolicSize], int | None] = shape_poly._DimExpr._hash.__get__
 T = TypeVar("T")
 
 
@@ -232,7 +235,7 @@ def _user_line() -> str:
             noted = source_info_util.user_frames(source_info_util.current().traceback)
             found = next((f for f in noted if not f.file_name.startswith(_OURS)), None)
             return f"{os.path.basename(found.file_name)}:{found.start_line}" if found else ""
-        if not name.startswith((*_LIBRARIES, _OURS)) and not _is_generated(frame.f_code):
+        if not name.startswith(_NOT_USERS) and not _is_generated(frame.f_code):
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -240,10 +243,13 @@ def _user_line() -> str:
 
 def _asked_by_user() -> bool:
     """Whether user code asks: the frame that is two below, or the user of the dataclass whose method that frame is."""
-    frame: FrameType | None = sys._getframe(2)
+    asking = sys._getframe(2)
+    if asking.f_code.co_filename.startswith(_NOT_USERS):
+        return False
+    frame: FrameType | None = asking
     while frame is not None and _is_generated(frame.f_code):
         frame = frame.f_back
-    return frame is not None and not frame.f_code.co_filename.startswith((*_LIBRARIES, _OURS))
+    return frame is not None and not frame.f_code.co_filename.startswith(_NOT_USERS)
 
 
 def _is_generated(code: CodeType) -> bool:
@@ -285,7 +291,7 @@ def _is_idle_in_einsum(frame: FrameType, size: SymbolicSize) -> bool:
 def _ours(size: SymbolicSize) -> Answers | None:
     """Return the `Answers` for a size of JAX's; None if the size is not traced now."""
     answers = getattr(_thread, "answers", None)
-    return answers if answers is not None and size.scope is answers.scope else None
+    return answers if answers is not None and scope_of(size) is answers.scope else None
 
 
 @functools.cache
@@ -362,7 +368,8 @@ def _install() -> None:
         """Return the key of static arguments, which JAX hashes while its caller's line runs."""
         ours = _ours(self)
         if ours is None or not _asked_by_user() or isinstance(callee(sys._getframe(1)), _JITTED):
-            return hash_(self)
+            known = _hash_of(self)
+            return hash_(self) if known is None else known
         return hash(ours.as_number(dim_of(self)))
 
     def noted(self: SymbolicSize) -> None:
@@ -478,5 +485,5 @@ _NUMBERS_ONLY = (
 def _compares(size: SymbolicSize, other: object) -> bool:
     """Whether the other operand is a size of the same trace, or a number."""
     if isinstance(other, shape_poly._DimExpr):
-        return size.scope is other.scope
+        return scope_of(size) is scope_of(other)
     return isinstance(other, int) or (hasattr(other, "__index__") and not hasattr(other, "aval"))

@@ -7,6 +7,7 @@ consumers join while they lead to a single value, through transposes too.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from heapq import heappop, heappush
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
@@ -104,23 +105,25 @@ class _Anchors:
 
     def _elementwise(self, root: Op) -> list[Op]:
         """`root` and the elementwise consumers of its result that end in a single value."""
-        inside: dict[Op, None] = {root: None}
+        inside: dict[Op, None] = {}
         best = [root]
-        todo = [root]
-        candidates: dict[Op, None] = {}
-        while todo:
-            for user in self.users[todo.pop().result]:
-                if user not in candidates and user not in self.taken and self._is_epilogue(user, root):
-                    candidates[user] = None
-                    todo.append(user)
-        order = sorted(candidates, key=self.position.__getitem__)
-        following = self._following(root, order[-1]) if order else set()
-        for user in order:
-            if all(x.op in inside or x.op not in following for x in user.operands):
-                inside[user] = None
-                needed = self._within(user, inside)
-                if self._only_result(needed, user.result):
-                    best = needed
+        seen, following = {root}, {root}
+        at = self.position[root]
+        waiting = [at]  # places in the graph, of which the first is next: what an op reads is decided before it
+        while waiting:
+            place = heappop(waiting)
+            self._follow(following, at, place)
+            op, at = self.graph.ops[place], place
+            if op is not root and not all(x.op in inside or x.op not in following for x in op.operands):
+                continue
+            inside[op] = None
+            needed = self._within(op, inside)
+            if op is root or self._only_result(needed, op.result):
+                best = needed
+            for user in self.users[op.result]:
+                if user not in seen and user not in self.taken and self._is_epilogue(user, root):
+                    seen.add(user)
+                    heappush(waiting, self.position[user])
         return best
 
     def _is_epilogue(self, user: Op, root: Op) -> bool:
@@ -128,15 +131,13 @@ class _Anchors:
             return False
         return same_shape(self.facts, user.result.shape, root.result.shape)
 
-    def _following(self, root: Op, last: Op) -> set[Op]:
-        """`root` and what follows from it, up to `last` in the order of the graph."""
-        found = {root}
-        for op in self.graph.ops[self.position[root] + 1 : self.position[last] + 1]:
+    def _follow(self, following: set[Op], first: int, last: int) -> None:
+        """Add what follows from the ops in a set, of those between two places, to the set."""
+        for op in self.graph.ops[first + 1 : last + 1]:
             for x in op.operands:
-                if x.op in found:
-                    found.add(op)
+                if x.op in following:
+                    following.add(op)
                     break
-        return found
 
     def _within(self, last: Op, inside: dict[Op, None]) -> list[Op]:
         """`last` and everything of `inside` that it follows from, in order."""

@@ -6,6 +6,7 @@ counted through all scopes. A loop needs the values that it reads from outside, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,9 +37,10 @@ def plan_memory(
     """Assign slots to values that live from one step to another, both included. exact: only equal sizes share one."""
     slots: list[Slot] = []
     places: dict[Value, Slot] = {}
+    samples = functools.cache(functools.partial(_samples, facts))
     for value, (start, end) in sorted(lives.items(), key=lambda item: item[1]):
         size = value_bytes(value)
-        slot = _take([s for s in slots if s.until < start], size, facts, exact)
+        slot = _take([s for s in slots if s.until < start], size, facts, None if exact else samples)
         if slot is None:
             slot = Slot(size, end)
             slots.append(slot)
@@ -47,15 +49,18 @@ def plan_memory(
     return places, slots
 
 
-def _take(free: Sequence[Slot], size: Dim, facts: ShapeFacts, exact: bool) -> Slot | None:
+def _take(
+    free: Sequence[Slot], size: Dim, facts: ShapeFacts, samples: Callable[[Dim], tuple[int, ...]] | None
+) -> Slot | None:
+    """A slot that a size can have, of equal size without `samples`."""
     for slot in free:
         if slot.size == size:
             return slot
-    if exact:
+    if samples is None:
         return None
     # A proof that fails costs the most: first look whether some sizes tell at once that there is none.
-    wanted = _samples(size, facts)
-    found = [(_samples(slot.size, facts), slot) for slot in free]
+    wanted = samples(size)
+    found = [(samples(slot.size), slot) for slot in free]
     for sample, slot in sorted(found, key=lambda pair: pair[0]):
         if all(x <= y for x, y in zip(wanted, sample, strict=True)) and facts.at_most(size, slot.size) is Truth.YES:
             return slot
@@ -66,7 +71,7 @@ def _take(free: Sequence[Slot], size: Dim, facts: ShapeFacts, exact: bool) -> Sl
     return None
 
 
-def _samples(size: Dim, facts: ShapeFacts) -> tuple[int, ...]:
+def _samples(facts: ShapeFacts, size: Dim) -> tuple[int, ...]:
     """Evaluate a size at likely values of its symbols, and with all of them 1 and 3."""
     points = [dict.fromkeys(size.symbols, n) for n in (1, 3)]
     try:

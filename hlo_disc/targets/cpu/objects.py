@@ -137,14 +137,14 @@ def _written(parts: Sequence[_Sections]) -> bytes:
         first += len(part.sections)
     table = np.zeros(2, _SECTION)
     own = sum(part.own for part in parts)
-    at = _place(out, symbols.tobytes(), 8)
-    table[0] = (0, _SYMBOLS, 0, 0, at, symbols.nbytes, tables + 1, own, 8, _SYMBOL.itemsize)
+    at = _place(out, symbols, 8)
+    table[0] = (0, _SYMBOLS, 0, 0, at, len(symbols), tables + 1, own, 8, _SYMBOL.itemsize)
     table[1] = (0, _STRINGS, 0, 0, _place(out, names, 1), len(names), 0, 0, 1, 0)
     if tables + 2 >= _NO_SECTION:
         raise CompileError(
             f"the program has {tables + 2} sections of code, of which an object may have {_NO_SECTION - 1}"
         )
-    at = _place(out, np.concatenate([*sections, table]).tobytes(), 8)
+    at = _place(out, _bytes(*sections, table), 8)
     head, flags, sizes = parts[0].head
     _HEADER.pack_into(out, 0, head, at, flags, sizes, tables + 2, tables + 1)
     return bytes(out)
@@ -215,7 +215,12 @@ def _only(whole: _Sections, keep: Sequence[int]) -> _Sections:
     return _Sections(whole.head, kept, contents, left, bytes(names), int(needed[: whole.own].sum()))
 
 
-def _symbols(parts: Sequence[_Sections]) -> tuple[np.ndarray, list[np.ndarray]]:
+def _bytes(*tables: np.ndarray) -> bytes:
+    """Join the entries of tables: numpy would promote the types of each pair anew."""
+    return b"".join([table.tobytes() for table in tables])
+
+
+def _symbols(parts: Sequence[_Sections]) -> tuple[bytes, list[np.ndarray]]:
     """Return all symbols, local ones first; and for each part the new numbers of its own."""
     own = [part.symbols[: part.own] for part in parts]
     shared: list[np.ndarray] = []
@@ -240,7 +245,7 @@ def _symbols(parts: Sequence[_Sections]) -> tuple[np.ndarray, list[np.ndarray]]:
         symbols["name"] += names
         numbers.append(number)
         before, first, names = before + part.own, first + len(part.sections), names + len(part.names)
-    return np.concatenate([*own, *shared]), numbers
+    return _bytes(*own, *shared), numbers
 
 
 def _place(out: bytearray, content: bytes | bytearray, alignment: int) -> int:

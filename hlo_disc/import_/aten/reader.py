@@ -327,9 +327,9 @@ class AtenReader(Tensors):
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """Add a relation of sizes that PyTorch found to the facts; each call is checked for it.
 
-        Long polynomials are left out, and so are inequalities of products, which PyTorch asks for with numbers of elements
-        and strides: proofs do not need them, but become slow. Conditions that a sum fits 64 bits are left out too,
-        because every call is checked for that anyway.
+        Long polynomials are left out, and so are inequalities of products, which PyTorch asks for with numbers of
+        elements and strides: proofs do not need them, but become slow. Conditions that a sum fits 64 bits are left out
+        too, because every call is checked for that anyway.
         """
         terms = lhs.terms + rhs.terms
         if max(len(lhs.terms), len(rhs.terms)) > _LONG or any(abs(number) >= _BEYOND for _, number in terms):

@@ -94,7 +94,7 @@ class NativeGenerator:
             yield NativeCompilation(self, dump, made, store)
 
     def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
-        """Compile LLVM IR text of kernels to an ELF object. Raises CompileError for IR that does not parse or verify."""
+        """Compile LLVM IR of kernels to an ELF object. Raises CompileError for IR that does not parse or verify."""
         return self._compiled(text, _KERNELS, dump)
 
     def compile_host(self, text: str, dump: Dump | None = None) -> bytes:

@@ -85,11 +85,11 @@ class Compiled:
             assign(variable, value)
         return results[: self._count]
 
-    def _first(self, *tensors: Tensor) -> Sequence[Any]:
+    def _first(self, *tensors: Tensor) -> Sequence[Tensor]:
         """The first call of a program. After it a thread makes the kernels that it did not take."""
         self._run = self.executable.native
         try:
-            return self.executable.native(*tensors)
+            return self._run(*tensors)
         finally:
             self.executable.make_deferred()
 

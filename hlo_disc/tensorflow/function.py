@@ -107,7 +107,8 @@ class JitFunction:
             exact = None
             with contextlib.suppress(Exception):  # which the last attempt will raise again
                 exact = self._traced((args, kwargs), leaves, inputs, shapes)
-            sizes = shapes if is_direct() else None  # the op that another call takes is of the whole program
+            # The op that another call takes is of the whole program.
+            sizes = [tuple(x.shape) for x in inputs] if is_direct() else None
             last: Exception | None = None
             for general in _signatures(shapes):
                 failed = self._failed.setdefault(key, [])
@@ -159,7 +160,7 @@ class JitFunction:
         leaves: Sequence[object],
         inputs: Sequence[Tensor],
         shapes: list[Shape],
-        sizes: list[Shape] | None,
+        sizes: Sequence[Sequence[int]] | None,
     ) -> Compiled:
         imported = Imported(self._traced(structure, leaves, inputs, shapes))
         options, overrides = self._settings

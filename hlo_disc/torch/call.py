@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -18,11 +17,14 @@ _NOTHING = torch.empty((0, 0), dtype=torch.bool)
 
 
 def caller(executable: Executable, interface: Interface) -> Callable[..., list[object]]:
-    """A function of the graph's placeholders to the list of its results. After its first call a thread makes kernels."""
+    """A function of the graph's placeholders to the list of its results. Its first call lets a thread make the kernels
+    that it does not take.
+    """
     arguments, results, numbers = interface.arguments, interface.results, interface.numbers
     native = executable.native
+    run: Callable[..., Sequence[torch.Tensor]] = native
 
-    def first(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    def first(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         nonlocal run
         run = native
         try:
@@ -30,7 +32,8 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
         finally:
             executable.make_deferred()
 
-    run = first if executable.tally else native
+    if executable.tally:
+        run = first
     nothing = [] if arguments or numbers else [_NOTHING]
     draw = _seed if interface.random else tuple
 

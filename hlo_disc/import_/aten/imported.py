@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -58,14 +58,14 @@ class Interface:
     random: bool
     bindings: Mapping[str, Dim]
 
-    def sizes(self, examples: Sequence[Any]) -> list[Sequence[int]] | None:
+    def sizes(self, examples: Sequence[object]) -> list[tuple[int, ...]] | None:
         """The sizes of the program's inputs in the call that PyTorch compiles for; None where it does not know them.
 
         examples: what PyTorch has for the placeholders.
         """
         try:
-            shapes = [tuple(map(_hint, examples[i].shape)) for i in self.arguments]
-            numbers = [_hint(examples[i]) for i in self.numbers]
+            shapes = [tuple(map(_hint, cast(torch.Tensor, examples[i]).shape)) for i in self.arguments]
+            numbers = [_hint(cast(torch.SymInt, examples[i])) for i in self.numbers]
         except LookupError:
             return None
         shapes += [(max(n, 0), max(-n, 0)) for n in numbers]

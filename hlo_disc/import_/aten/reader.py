@@ -327,14 +327,12 @@ class AtenReader(Tensors):
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """Add a relation of sizes that PyTorch found to the facts; each call is checked for it.
 
-        Long polynomials are left out, and so are inequalities of products, which PyTorch asks for with numbers of
-        elements and strides: proofs do not need them, but become slow. Conditions that a sum fits 64 bits are left out
-        too, because every call is checked for that anyway.
+        Long polynomials and inequalities of products, as of elements and strides, are left out: proofs do not need
+        them, but become slow. Conditions that a sum fits 64 bits are left out too: every call is checked for that.
         """
         terms = lhs.terms + rhs.terms
-        if max(len(lhs.terms), len(rhs.terms)) > _LONG or any(abs(number) >= _BEYOND for _, number in terms):
-            return
-        if relation != "==" and any(len(atoms) > 1 for atoms, _ in terms):
+        hard = max(len(lhs.terms), len(rhs.terms)) > _LONG or relation != "==" and any(len(x) > 1 for x, _ in terms)
+        if hard or any(abs(number) >= _BEYOND for _, number in terms):
             return
         if self.facts.holds(lhs, relation, rhs) is Truth.UNKNOWN:
             self.guards.append(symbols.relation_guard(lhs, relation, rhs, f"{lhs} {relation} {rhs} must hold: "))

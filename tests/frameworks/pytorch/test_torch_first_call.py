@@ -152,3 +152,13 @@ def test_a_process_may_end_or_fork_right_after_its_first_call(text, printed):
         done = subprocess.run([sys.executable, "-c", PROGRAM + text], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout.split()) == (0, ["8.0", "40.0", *printed]), done.stderr
         assert "Error" not in done.stderr and "Fatal" not in done.stderr
+
+
+def test_inequalities_of_products_are_not_asked_of_calls(on_demand):
+    """PyTorch has some of convolutions, of strides and of numbers of elements, and checks them itself."""
+    layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.Conv2d(8, 8, 3, 2, 1)).eval()
+    with torch.no_grad():
+        compiled(layer)(torch.randn(2, 3, 65, 70).contiguous(memory_format=torch.channels_last))
+    (text,) = hlo_disc.torch.compilations()[-1].programs
+    guards = [line for line in text.splitlines() if line.startswith("guard ")]
+    assert guards and not any("*" in line for line in guards), guards

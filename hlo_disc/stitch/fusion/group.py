@@ -72,9 +72,10 @@ class Group:
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """Every symbol that the group's shapes and attributes mention, sorted."""
-        return tuple(sorted(frozenset().union(*[dim.symbols for dim in self._dims()])))
+        return tuple(sorted(frozenset().union(*[dim.symbols for dim in self.dims()])))
 
-    def _dims(self) -> list[Dim]:
+    def dims(self) -> list[Dim]:
+        """Every size that the group's shapes and attributes mention."""
         found = [dim for value in (*self.inputs, *self.outputs) for dim in value.shape]
         if self.place:
             found += [*self.place.shape, *self.place.strides, *(x for x in self.place.starts if isinstance(x, Dim))]

@@ -62,18 +62,27 @@ class SizeArguments:
         """The group over arguments. numbers: whether large numbers are arguments, too."""
         dims = [d for d in dict.fromkeys(group.dims()) if not d.is_const or (numbers and d.value >= LARGE)]
         sizes: dict[str, Dim] = {}  # what is given a name, by it
-        given = self._named_parts(dims, sizes)
+        spelled = self._spelled(dims)
+        given = self._named_parts([*dict.fromkeys(spelled.values())], sizes)
         self._name_wholes(given, sizes)
         names: dict[str, str] = {}
         for d in given.values():
             for name in _symbols(d):
                 names.setdefault(name, f"%{len(names)}")
-        change = {d: e.substitute(names) for d, e in given.items()}
+        change = {d: given[same].substitute(names) for d, same in spelled.items()}
         means = {new: sizes[old] if old in sizes else Dim.symbol(old) for old, new in names.items()}
         known = tuple([self._of(size) for size in means.values()])
         values: dict[Value, Value] = {}
         made = _resized(group, lambda d: change.get(d, d), values)
         return Sized(made, _facts(known), means, known, {new: old for old, new in values.items()})
+
+    def _spelled(self, dims: Sequence[Dim]) -> dict[Dim, Dim]:
+        """One spelling for equal sizes: that they are equal the program's facts know, and not those of arguments."""
+        found: dict[Dim, Dim] = {}
+        for d in dims:
+            alike = (x for x in found.values() if x.symbols == d.symbols and self._facts.equal(x, d) is Truth.YES)
+            found[d] = next(alike, d)
+        return found
 
     def _named_parts(self, dims: Sequence[Dim], sizes: dict[str, Dim]) -> dict[Dim, Dim]:
         """The dims with names for quotients and the like whose symbols are nowhere outside of them."""

@@ -77,6 +77,13 @@ def test_what_may_be_negative_is_none():
     assert shapes(sized("n - 4", facts=facts)) == [shape("%0")]
 
 
+def test_equal_sizes_have_one_argument():
+    facts = ShapeFacts()
+    facts.add_divisible(Dim.symbol("n"), 8)
+    assert shapes(sized("n // 8 * 8, 4", "n, 4", facts=facts)) == [shape("%0, 4")] * 2
+    assert shapes(sized("n // 8 * 8, 4", "n, 4")) == [shape("%0 // 8 * 8, 4"), shape("%0, 4")]
+
+
 def test_all_that_is_said_is_known():
     facts = ShapeFacts()
     facts.add_at_least(Dim.symbol("b"), 1)

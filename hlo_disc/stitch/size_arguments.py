@@ -56,7 +56,7 @@ class SizeArguments:
 
     def __init__(self, facts: ShapeFacts):
         self._facts = facts
-        self._known: dict[Dim, Known] = {}
+        self._known: dict[tuple[Dim, bool], Known] = {}
 
     def of(self, group: Group, numbers: bool) -> Sized:
         """The group over arguments. numbers: whether large numbers are arguments, too."""
@@ -71,7 +71,8 @@ class SizeArguments:
                 names.setdefault(name, f"%{len(names)}")
         change = {d: given[same].substitute(names) for d, same in spelled.items()}
         means = {new: sizes[old] if old in sizes else Dim.symbol(old) for old, new in names.items()}
-        known = tuple([self._of(size) for size in means.values()])
+        several = len(group.outputs) > 1  # only then it matters whether columns may be empty
+        known = tuple([self._of(size, several) for size in means.values()])
         values: dict[Value, Value] = {}
         made = _resized(group, lambda d: change.get(d, d), values)
         return Sized(made, _facts(known), means, known, {new: old for old, new in values.items()})
@@ -130,13 +131,12 @@ class SizeArguments:
         """Symbols are taken to be 0 at least."""
         return self._facts.at_most(ZERO, d) is Truth.YES
 
-    def _of(self, size: Dim) -> Known:
-        known = self._known.get(size)
+    def _of(self, size: Dim, several: bool) -> Known:
+        known = self._known.get((size, several))
         if known is None:
-            low = int(self._facts.at_most(ONE, size) is Truth.YES)
+            low = int(size.is_const or (several and self._facts.at_most(ONE, size) is Truth.YES))
             high = None if size.is_const else self._facts.bounds(size)[1]
-            high = None if high is None or high >= LARGE else high
-            known = self._known[size] = Known(low, high)
+            known = self._known[size, several] = Known(low, None if high is None or high >= LARGE else high)
         return known
 
 

@@ -90,7 +90,8 @@ def test_all_that_is_said_is_known():
     facts.add_at_most(Dim.symbol("b"), 8)
     facts.add_at_most(Dim.symbol("s"), 512)
     facts.add_divisible(Dim.symbol("s"), 64)
-    made = sized("b, s, 768", facts=facts, numbers=True)
+    assert sized("b, s, 768", facts=facts, numbers=True).known == (Known(0, 8), Known(0, None), Known(1, None))
+    made = sized("b, s, 768", "b, s", facts=facts, numbers=True)
     assert made.known == (Known(1, 8), Known(0, None), Known(1, None))
     b, s, c = (Dim.symbol(f"%{number}") for number in range(3))
     assert made.facts.at_most(b, 8) is made.facts.at_most(1, c) is Truth.YES

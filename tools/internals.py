@@ -31,7 +31,7 @@ from hlo_disc.explain.text import full
 from hlo_disc.import_ import jax as import_jax
 from hlo_disc.options import Options
 from hlo_disc.pipeline import STAGES, Compiled, Formed, Request, compile
-from hlo_disc.stitch.variant import Choice
+from hlo_disc.stitch.scheduling import Step
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "internals"
 PAGES = (
@@ -232,12 +232,12 @@ def _fired(graph: Graph) -> str:
     return "\n".join([*lines, *(f"| {name} | {count} | `{pictures[name]}` |" for name, count in fired.most_common())])
 
 
-def _taken(choices: Iterable[Choice], kernels: Iterable[str], n: int, d: int) -> str:
+def _taken(step: Step, n: int, d: int) -> str:
     """The kernel of the first choice whose conditions hold."""
     sizes = {"n": Dim.const(n), "d": Dim.const(d)}
     nothing = ShapeFacts()
-    for choice, kernel in zip(choices, kernels, strict=True):
-        conditions = (condition._replace(size=condition.size.substitute(sizes)) for condition in choice.when)
+    for choice, kernel in zip(step.choices, step.kernels, strict=True):
+        conditions = (condition.on(step.sized.real).on(lambda d: d.substitute(sizes)) for condition in choice.when)
         if all(condition.truth(nothing) is Truth.YES for condition in conditions):
             return kernel
     raise AssertionError("the last choice applies always")
@@ -246,7 +246,7 @@ def _taken(choices: Iterable[Choice], kernels: Iterable[str], n: int, d: int) ->
 def _forms(c: Formed) -> str:
     lines = ["| n | d | kernels |", "| ---: | ---: | --- |"]
     for n, d in SIZES:
-        taken = [f"`{_taken(step.choices, step.kernels, n, d)}`" for step in c.scheduled.steps.values()]
+        taken = [f"`{_taken(step, n, d)}`" for step in c.scheduled.steps.values()]
         lines.append(f"| {n} | {d} | {', '.join(taken)} |")
     return "\n".join(lines)
 

@@ -69,7 +69,7 @@ class Kernels:
     def _taken(self, key: bytes, found: bytes | None, known: origin.Origin, prefix: str) -> bool:
         """Add a kernel's code with everything that it calls, if it is there. Returns whether it is."""
         record, _, code = (found or b"").partition(_END)
-        kept = origin.read(record, known.symbols, self._scheduled.facts) if record else None
+        kept = origin.read(record, known.symbols, known.facts) if record else None
         if kept is None or self._store is None:
             return False
         needed = {name: bytes.fromhex(key) for name, key in kept.functions.items() if name not in self._there}

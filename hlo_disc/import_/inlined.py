@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, make_op, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.resized import resized_attributes
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.construction import Construction
 
@@ -25,28 +26,8 @@ def inlined(r: Construction, graph: Graph, values: Sequence[Value], sizes: Mappi
         r.require(lhs, guard.relation, rhs, guard.message, tuple(args))
     inside = dict(zip(graph.inputs, values, strict=True))
     for op in graph.ops:
-        made = r.emit_all(op.name, [inside[x] for x in op.operands], **_resized(op.attrs, sizes))
+        made = r.emit_all(
+            op.name, [inside[x] for x in op.operands], **resized_attributes(op.attrs, lambda d: d.substitute(sizes))
+        )
         inside.update(zip(op.results, made, strict=True))
     return [inside[x] for x in graph.outputs]
-
-
-def _resized(attrs: Mapping[str, object], sizes: Mapping[str, Dim]) -> dict[str, object]:
-    return {name: _attribute(attr, sizes) for name, attr in attrs.items()}
-
-
-def _attribute(attr: object, sizes: Mapping[str, Dim]) -> object:
-    if type(attr) is Dim:
-        return attr.substitute(sizes)
-    if type(attr) is tuple:
-        return tuple(_attribute(x, sizes) for x in attr)
-    return _region(attr, sizes) if type(attr) is Region else attr
-
-
-def _region(region: Region, sizes: Mapping[str, Dim]) -> Region:
-    values = {x: Value(x.dtype, tuple(d.substitute(sizes) for d in x.shape), None, x.index) for x in region.inputs}
-    ops: list[Op] = []
-    for op in region.ops:
-        types = [(x.dtype, tuple(d.substitute(sizes) for d in x.shape)) for x in op.results]
-        ops.append(make_op(op.name, [values[x] for x in op.operands], _resized(op.attrs, sizes), types, op.loc))
-        values.update(zip(op.results, ops[-1].results, strict=True))
-    return Region(tuple(values[x] for x in region.inputs), tuple(ops), tuple(values[x] for x in region.outputs))

@@ -69,7 +69,7 @@ def _launch(step: Step, places: _Places, work: tuple[str, str], at: int, device:
     group = step.group
     ops = Counter([(op.name, places.number(op)) for op in group.ops])
     return Launch(
-        [_form(choice, kernel, device) for choice, kernel in zip(step.choices, step.kernels, strict=True)],
+        [_form(choice, step, kernel, device) for choice, kernel in zip(step.choices, step.kernels, strict=True)],
         list(map(_type, group.written)),
         [(name, place, count) for (name, place), count in ops.items()],
         *work,
@@ -86,9 +86,10 @@ def _read(value: Value, group: Group) -> Dim:
     return Dim.min(value_bytes(value), sum((value_bytes(op.result) for op, _ in uses), ZERO))
 
 
-def _form(choice: Choice, kernel: str, device: Device) -> Form:
-    when = [Condition(str(c.size), c.relation, c.bound) for c in choice.when]
-    fast = choice.variant.fast_bytes() if device.teams else ZERO  # elsewhere a block takes what the call has
+def _form(choice: Choice, step: Step, kernel: str, device: Device) -> Form:
+    real = step.sized.real
+    when = [Condition(str(real(c.size)), c.relation, c.bound) for c in choice.when]
+    fast = real(choice.variant.fast_bytes()) if device.teams else ZERO  # elsewhere a block takes what the call has
     return Form(kernel, when, choice.packing is not None, choice.may_decline, str(fast))
 
 

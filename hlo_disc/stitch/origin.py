@@ -20,6 +20,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.sizes.asked import Answers
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.stitch.size_arguments import Known
 
 
 class _Unknown(Exception):
@@ -30,13 +31,15 @@ class Origin(NamedTuple):
     """Where a kernel comes from.
 
     name: of its form. key: of its form, see `Variant.key`. symbols: of its group, sorted. answers: to what choosing the
-    form has asked.
+    form has asked. facts: what the form may ask. known: what is said of the symbols where they are arguments.
     """
 
     name: str
     key: tuple[Hashable, ...]
     symbols: tuple[str, ...]
     answers: Answers
+    facts: ShapeFacts
+    known: tuple[Known, ...] = ()
 
     def identity(self) -> str | None:
         """Equal, in all processes, for forms that have one kernel if building it gets equal answers.
@@ -44,7 +47,7 @@ class Origin(NamedTuple):
         None for a form that is made of something that cannot be written.
         """
         try:
-            return _texts(self.symbols)((self.name, self.key, tuple(self.answers.items())))
+            return _texts(self.symbols)((self.name, self.key, tuple(self.answers.items()), self.known))
         except _Unknown:
             return None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.frozen import frozen
 
@@ -19,8 +20,17 @@ if TYPE_CHECKING:
     from hlo_disc.stitch.fusion.group import Group
     from hlo_disc.stitch.variant import Choice
 
-# Is a value's data the same at every call that passes the same array?
-Static = Callable[[Value], bool]
+
+@frozen(eq=False)
+class Static:
+    """Answers about a program that facts of a group do not give.
+
+    value: is a value's data the same at every call that passes the same array? size: a size in the program's symbols;
+    a form that depends on more of it than the facts say has that in its key.
+    """
+
+    value: Callable[[Value], bool] = lambda value: False
+    size: Callable[[Dim], Dim] = lambda size: size
 
 
 class Joins(Enum):
@@ -39,7 +49,8 @@ class Schedule:
     joins: see there. once: the shape over which a group computes everything once, by its first result, so that
     expensive ops of that shape may join; None if elements are computed several times. most_ops: a group with so many
     ops, views aside, takes no more, because its kernel would only compile slower; None for no limit.
-    collapses: its groups have as few axes as possible. may_fail: its launch returns a status, and names the
+    collapses: its groups have as few axes as possible. takes_sizes: a thread's forms know sizes as arguments
+    (`size_arguments.py`). may_fail: its launch returns a status, and names the
     user's line when it fails. teams: machines whose blocks are shared by teams of threads have it, too.
     """
 
@@ -49,6 +60,7 @@ class Schedule:
     once: Callable[[Value], Shape] | None = None
     most_ops: int | None = 64
     collapses: bool = False
+    takes_sizes: bool = False
     may_fail: bool = False
     teams: bool = True
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Value, is_array
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.frozen import frozen
@@ -23,17 +25,29 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.origin import Origin
 from hlo_disc.stitch.schedule import Static
+from hlo_disc.stitch.schedules.two_launches import TwoLaunches
+from hlo_disc.stitch.size_arguments import SizeArguments, Sized, as_it_is
 from hlo_disc.stitch.variant import Choice, Packing, Variant, decided
 
 
 @frozen
 class Step:
-    """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
+    """A group of the flow and its compiled forms, with the kernel of each. sized: the group as forms know it."""
 
     group: Group
     choices: tuple[Choice, ...]
     kernels: tuple[str, ...]
-    symbols: tuple[str, ...]
+    sized: Sized
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the sizes that kernels take."""
+        return self.sized.group.symbols
+
+    @property
+    def sizes(self) -> tuple[Dim, ...]:
+        """The sizes that kernels take, in the program's symbols."""
+        return tuple([self.sized.real(Dim.symbol(name)) for name in self.symbols])
 
     def for_group(self, group: Group) -> Step:
         """Return this step for another group with an equal key."""
@@ -61,8 +75,8 @@ class Pack:
 
     @property
     def function(self) -> str:
-        """The host function that launches the kernel; equal packings share it."""
-        return f"{self.kernel}_pack"
+        """The host function that launches the kernel; packings of equal sizes share it."""
+        return "_".join((self.kernel, "pack", *map(str, self.packing.numbers)))
 
 
 @frozen
@@ -84,20 +98,27 @@ class Scheduled:
 
 def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
     """Choose the forms of all groups. Raises UnsupportedOpError for what no schedule covers."""
-    static = _static(graph, plan) if device.host_memory else lambda value: False
+    static = _static(graph, plan) if device.host_memory else Static().value
     names: dict[Hashable, str] = {}
     kernels: dict[str, Variant | Packing] = {}
     origins: dict[str, Origin] = {}
     facts = AskedFacts(graph.facts)
+    arguments = SizeArguments(graph.facts)
 
-    def kernel(item: Variant | Packing, symbols: tuple[str, ...], answers: Answers) -> str:
+    def kernel(item: Variant | Packing, sized: Sized | None, answers: Answers) -> str:
         """The kernel of a variant or packing; equal ones, which take symbols in the same order, have one."""
+        symbols, asked, said = (sized.group.symbols, sized.facts, sized.known) if sized else ((), facts, ())
         name, key = f"k{len(names)}_{item.name}", item.key()
-        known = names.setdefault((key, symbols), name)  # keys are large: each is hashed once
+        known = names.setdefault((key, symbols, said), name)  # keys are large: each is hashed once
         if known is name:
             kernels[name] = item
-            origins[name] = Origin(item.name, key, symbols, answers)
+            origins[name] = Origin(item.name, key, symbols, answers, asked, said)
         return known
+
+    def sized_group(group: Group) -> Sized:
+        takes = group.schedule.takes_sizes and not device.teams  # else all that is asked is noted
+        small = collapse(group, graph.facts if takes else facts) if group.schedule.collapses else group
+        return arguments.of(small, _free(small)) if takes else as_it_is(small, facts)
 
     steps: dict[Group, Step] = {}
     alike: dict[tuple[Hashable, ...], Step] = {}
@@ -112,28 +133,57 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
             step = same.for_group(group)
         else:
             with facts.noting() as answers:
-                small = collapse(group, facts) if group.schedule.collapses else group
-                forms = choose(small, facts, device, static)
-            choices, symbols = _fitting(small, forms, graph.facts, device), small.symbols
-            named = tuple(kernel(c.variant, symbols, answers) for c in choices)
-            step = Step(group, tuple(choices), named, symbols)
+                sized = sized_group(group)
+                forms = choose(sized.group, sized.facts, device, _known(sized, static))
+            choices = _fitting(sized, forms, graph.facts, device)
+            named = tuple(kernel(c.variant, sized, answers) for c in choices)
+            step = Step(group, tuple(choices), named, sized)
             if not step.workspace:  # that is memory of this step alone
                 alike[key] = step
         for packing in (c.packing for c in step.choices if c.packing):
             if packing not in packs:
-                packs[packing] = Pack(packing, kernel(packing, (), {}))
+                packs[packing] = Pack(packing, kernel(packing, None, {}))
         steps[group] = step
     return Scheduled(steps, tuple(packs.values()), kernels, origins, facts)
 
 
-def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device: Device) -> list[Choice]:
+def _known(sized: Sized, static: Callable[[Value], bool]) -> Static:
+    """Answers about the program to questions about a group over arguments. static: of the program's values."""
+    return Static(lambda value: static(sized.values.get(value, value)), sized.real)
+
+
+def _free(group: Group) -> bool:
+    """Do numbers among the sizes buy nothing? Vectors are divided by known numbers alone, and blocks of AMX counted."""
+    dots = [op for op in group.ops if kind(op) == "dot"]
+    wide = all(x.dtype.itemsize >= 4 for op in dots for x in op.operands)
+    return bool(dots) and wide and not any(map(_regroups, group.ops))
+
+
+def _regroups(op: Op) -> bool:
+    """Does an op make other axes of the same elements, so that kernels divide by sizes?"""
+    shapes = ([n for n in v.shape if n is not ONE] for v in (op.result, op.operands[0])) if op.name == "reshape" else ()
+    return len({tuple(shape) for shape in shapes}) > 1
+
+
+def _fitting(sized: Sized, choices: Sequence[Choice], facts: ShapeFacts, device: Device) -> list[Choice]:
     """The forms that can be taken; the last one must fit at all sizes."""
-    kept = decided(choices, facts, device.fast_limit)
+    group, kept = sized.group, decided(choices, facts, device.fast_limit, sized.real)
     if not kept or kept[-1].when:
         op = group.outputs[0].op or group.ops[0]
         most = f"the {device.fast_limit} bytes of a block ({op.loc or 'unknown line'})"
         raise UnsupportedOpError(f"{op.name} keeps more in fast memory than {most}")
-    return kept
+    return [_in_program(choice, sized) for choice in kept]
+
+
+def _in_program(choice: Choice, sized: Sized) -> Choice:
+    """The choice with the program's operand to pack, and with its workspace in the program's symbols."""
+    variant, packing = choice.variant, choice.packing
+    if packing is not None:
+        choice = replace(choice, packing=packing.with_source(sized.values[packing.source]))
+    if not sized.sizes or not isinstance(variant, TwoLaunches):
+        return choice
+    workspace = tuple([Value(v.dtype, tuple(map(sized.real, v.shape))) for v in variant.workspace])
+    return replace(choice, variant=replace(variant, workspace=workspace))
 
 
 class LinkedKernel(NamedTuple):
@@ -183,7 +233,7 @@ def taken(scheduled: Scheduled, values: Mapping[str, int], kept: Callable[[Packi
     found: set[str] = set()
     for step in scheduled.steps.values():
         for choice, kernel in zip(step.choices, step.kernels, strict=True):
-            answers = [condition.at(values) for condition in choice.when]
+            answers = [condition.on(step.sized.real).at(values) for condition in choice.when]
             if False in answers or (choice.packing and not kept(choice.packing)):
                 continue
             found.add(kernel)
@@ -198,7 +248,7 @@ def narrow(kernels: ir.Module, limit: int) -> None:
         NARROW.set(kernels.operation, limit)
 
 
-def _static(graph: Graph, plan: Plan) -> Static:
+def _static(graph: Graph, plan: Plan) -> Callable[[Value], bool]:
     """Is a value's data the same at every call that passes the same array? Then a packed form of it can be kept."""
     inputs = set(graph.inputs)
 

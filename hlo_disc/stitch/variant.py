@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -67,6 +67,11 @@ class Packing(Protocol):
         """Bytes of the packed form."""
         ...
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The sizes that the kernel takes as arguments."""
+        ...
+
     def with_source(self, source: Value) -> Packing:
         """Return the packing of another operand of the same shape."""
         ...
@@ -86,6 +91,10 @@ class Condition(NamedTuple):
     size: Dim
     relation: str
     bound: int
+
+    def on(self, change: Callable[[Dim], Dim]) -> Condition:
+        """The condition on another size."""
+        return self._replace(size=change(self.size))
 
     def truth(self, facts: ShapeFacts) -> Truth:
         """Return what the facts say of the condition."""
@@ -137,14 +146,18 @@ class Choice:
         return self.packing is None and not self.may_decline
 
 
-def decided(choices: Sequence[Choice], facts: ShapeFacts, fast_limit: int = 0) -> list[Choice]:
+def decided(
+    choices: Sequence[Choice], facts: ShapeFacts, fast_limit: int = 0, real: Callable[[Dim], Dim] = lambda size: size
+) -> list[Choice]:
     """The choices whose blocks have no more fast memory than the machine's (see `Device`), without conditions that the
     facts prove, and without those that cannot be taken.
+
+    real: what the facts call a size.
     """
     kept: list[Choice] = []
     for choice in choices:
         fits = (Condition(choice.variant.fast_bytes(), "<=", fast_limit),) if fast_limit else ()
-        answers = {condition: condition.truth(facts) for condition in (*choice.when, *fits)}
+        answers = {condition: condition.on(real).truth(facts) for condition in (*choice.when, *fits)}
         if Truth.NO in answers.values():
             continue
         unknown = tuple(c for c, answer in answers.items() if answer is Truth.UNKNOWN)

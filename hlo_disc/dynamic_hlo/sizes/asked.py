@@ -26,7 +26,7 @@ class AskedFacts(ShapeFacts):
     """The facts of a graph, for code that only asks. Facts cannot be added. Each thread records its own questions."""
 
     def __init__(self, facts: ShapeFacts) -> None:
-        self._facts = facts
+        self._facts, self.told = facts, facts.told
         self._noted = _Noted()
 
     @property

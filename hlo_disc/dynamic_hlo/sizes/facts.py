@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from copy import copy
 from enum import Enum
 from functools import partial
@@ -41,15 +41,16 @@ class Truth(Enum):
 class ShapeFacts:
     """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known.
 
-    at_points: whether questions about one symbol that no rule decides are decided at finitely many sizes.
+    at_points: whether questions about one symbol that no rule decides are decided at finitely many sizes. told:
+    tells symbols of a name apart.
     """
 
     _ranges: Ranges
     _nonzero: frozenset[Dim]
     _equal: dict[tuple[int | Dim, int | Dim], Truth]
 
-    def __init__(self, at_points: bool = True) -> None:
-        self._at_points = at_points
+    def __init__(self, at_points: bool = True, told: Hashable = ()) -> None:
+        self._at_points, self.told = at_points, told
         self._equalities: list[Dim] = []  # each == 0
         self._inequalities: list[Dim] = []  # each >= 0
         self._differences: list[Dim] = []  # each != 0

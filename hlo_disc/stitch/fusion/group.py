@@ -75,11 +75,12 @@ class Group:
 
         Programs name symbols as they like: in the order of names, equal kernels would take them in another order.
         """
-        dims = self._dims()
+        dims = self.dims()
         found = [name for dim in dims if len(dim.symbols) == 1 for name in dim.symbols]
         return tuple(dict.fromkeys([*found, *sorted({name for dim in dims for name in dim.symbols})]))
 
-    def _dims(self) -> list[Dim]:
+    def dims(self) -> list[Dim]:
+        """Every size that the group's shapes and attributes mention."""
         found = [dim for value in (*self.inputs, *self.outputs) for dim in value.shape]
         if self.place:
             found += [*self.place.shape, *self.place.strides, *(x for x in self.place.starts if isinstance(x, Dim))]

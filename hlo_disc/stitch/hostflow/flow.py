@@ -7,7 +7,7 @@ This file builds them as MLIR functions of a fused graph. They are stateless and
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from hlo_disc.stitch.hostflow.memory import Slot, value_bytes
 from hlo_disc.stitch.hostflow.placement import Placement
 from hlo_disc.stitch.schedule import CONTROL
 from hlo_disc.stitch.scheduling import Pack, Scheduled, Step
+from hlo_disc.stitch.size_arguments import Sized
 from hlo_disc.stitch.variant import Choice
 
 
@@ -113,7 +114,7 @@ class Flow:
         self.symbols = tuple(sorted(graph.bindings))
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
         self.outputs = plan.scope.outputs
-        self._needs = list(dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices))
+        self._needs = list(dict.fromkeys(s.sized.real(c.variant.fast_bytes()) for s in self.steps for c in s.choices))
         sizes = sum(v.rank for v in self.outputs)
         message = max((len(g.args) for g in self.guards), default=0)
         self.env = EnvLayout.of(len(self.symbols), sizes, message, bool(graph.asked), bool(decisive))
@@ -131,7 +132,9 @@ class Flow:
         known = self.scheduled.steps
         steps = [known[g] for g in inside if g in known]
         needs = (
-            dict.fromkeys(c.variant.fast_bytes() for step in steps for c in step.choices) if self.placement.late else ()
+            dict.fromkeys(step.sized.real(c.variant.fast_bytes()) for step in steps for c in step.choices)
+            if self.placement.late
+            else ()
         )
         return [need for need in needs if not self.placement.is_known(need)]
 
@@ -316,7 +319,7 @@ class Flow:
                 for choice in step.choices:
                     args += [packed[choice.packing]] if choice.packing else []
                     args += [buffer(v) for v in choice.variant.workspace]
-                launchers[step.kernels](call, *args, *(symbols[name] for name in step.symbols))
+                launchers[_launched(step)](call, *args, *(b.index(x) for x in sizes.shape(step.sizes)))
 
             def check(op: Op) -> None:
                 lhs, rhs = (b.index(sizes(op.attrs[name])) for name in ("lhs", "rhs"))
@@ -358,15 +361,16 @@ class Flow:
     def _buffer_type(self, value: Value) -> ir.Type:
         return self.b.buffer_type(self.b.memory_type(value.dtype))
 
-    def _launchers(self) -> dict[tuple[str, ...], Callable[..., None]]:
+    def _launchers(self) -> dict[Hashable, Callable[..., None]]:
         """Return a host function for each different step: similar layers share it, so that `main` stays small."""
-        found: dict[tuple[str, ...], Callable[..., None]] = {}
+        found: dict[Hashable, Callable[..., None]] = {}
         loops = self.plan.loops.values()
         repeated = {group for loop in loops for inside in (loop.cond, loop.body) for group in self.plan.groups(inside)}
-        often = {step.kernels for step in self.steps if step.group in repeated}
+        often = {_launched(step) for step in self.steps if step.group in repeated}
         for step in self.steps:
-            if step.kernels not in found:
-                found[step.kernels] = self._launcher(step, f"step{len(found)}", step.kernels in often)
+            same = _launched(step)
+            if same not in found:
+                found[same] = self._launcher(step, f"step{len(found)}", same in often)
         return found
 
     def _launcher(self, step: Step, name: str, often: bool) -> Callable[..., None]:
@@ -385,7 +389,7 @@ class Flow:
         may_fail = group.schedule.may_fail or any(kernel in self.deferred for kernel in step.kernels)
         with b.module.private_function(name, arguments, may_fail, often) as (values, call):
             buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
-            sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
+            sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), step.sized.facts)
 
             def choose(number: int) -> None:
                 choice, own = step.choices[number], buffers[extra[number]]
@@ -404,19 +408,18 @@ class Flow:
             if group.schedule.may_fail:  # it may have effects
                 choose(0)
             else:
-                some = self._writes(group, sizes)
+                some = self._writes(step.sized, sizes)
                 choose(0) if some is None else b.if_(some, lambda: choose(0))
         return call
 
-    def _writes(self, group: Group, sizes: Sizes) -> Val | None:
+    def _writes(self, sized: Sized, sizes: Sizes) -> Val | None:
         """Compute whether a group has anything to write; None if an empty one does almost no work anyway.
 
         Otherwise its loops might run over two other sizes of the call, although a third one is 0.
         """
-        counts = dict.fromkeys(dim_product(v.shape) for v in group.outputs)
-        if not all(size.terms and all(len(monomial) > 1 for monomial, _ in size.terms) for size in counts):
+        if not _may_write_nothing(sized):
             return None
-        b = self.b
+        b, counts = self.b, dict.fromkeys(dim_product(v.shape) for v in sized.group.outputs)
         some = [b.compare("!=", b.index(sizes(size)), 0) for size in counts]
         return functools.reduce(lambda x, y: b.apply(arith.OrIOp, x, y), some)
 
@@ -452,6 +455,17 @@ class Flow:
             with b.module.host_function(pack.function, args, [b.i32]) as (_, _, _, source, target):
                 pack.packing.launch(b, pack.kernel, source, target)
                 b.return_(b.const(0, b.i32))
+
+
+def _may_write_nothing(sized: Sized) -> bool:
+    """Are the elements of all results products of two sizes that the call says, so that one may be 0, and one large?"""
+    counts = [sized.real(dim_product(v.shape)) for v in sized.group.outputs]
+    return all(size.terms and all(len(monomial) > 1 for monomial, _ in size.terms) for size in counts)
+
+
+def _launched(step: Step) -> Hashable:
+    """Equal for steps that one host function launches."""
+    return step.kernels, tuple(choice.when for choice in step.choices), _may_write_nothing(step.sized)
 
 
 class _Loaded(dict[str, Scalar]):

@@ -5,7 +5,7 @@ A custom call runs the handler that it names; a Fourier transform runs the runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.variant import Choice, Variant
 
 
@@ -71,7 +72,7 @@ def record(b: Builder, words: Sequence[Scalar]) -> Val:
     return Val(b, memref.CastOp(b.buffer_type(b.i64), made).result)
 
 
-def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Static) -> list[Choice]:
     """Return the call of a group of one op."""
     (op,) = group.ops
     target, config, aliases = _described(op)

@@ -59,10 +59,10 @@ def _updates(result: Value) -> Shape:
 
 
 _ROWS = (
-    Schedule("row", row_choices, Joins.ROWS, collapses=True),
-    Schedule("dot", _dot, Joins.READ, once=_shape, most_ops=None),
+    Schedule("row", row_choices, Joins.ROWS, collapses=True, takes_sizes=True),
+    Schedule("dot", _dot, Joins.READ, once=_shape, most_ops=None, takes_sizes=True),
     Schedule("attention", _attention, Joins.READ, most_ops=None, teams=False),
-    Schedule("scatter", _scatter, Joins.READ, once=_updates, collapses=True),
+    Schedule("scatter", _scatter, Joins.READ, once=_updates, collapses=True, takes_sizes=True),
     Schedule("sort", _sort, Joins.READ, once=_shape),
     Schedule("call", _call, Joins.NOTHING, may_fail=True),
 )

@@ -29,7 +29,10 @@ class Half:
 
 @frozen
 class TwoLaunches:
-    """A form of `group`. left: what `partial` leaves, as `final` reads it. workspace: memory for each of these."""
+    """A form of `group`. left: what `partial` leaves, as `final` reads it. workspace: memory for each of these.
+
+    of: the key of the form that `partial` is a part of, where the group does not decide it.
+    """
 
     name: str
     group: Group
@@ -37,10 +40,11 @@ class TwoLaunches:
     final: Half
     left: tuple[Value, ...]
     workspace: tuple[Value, ...]
+    of: tuple[Hashable, ...] = ()
 
     def key(self) -> tuple[Hashable, ...]:
         """Return a key that is equal for variants that the same two kernels serve."""
-        return (self.group.key, self.name, tuple(v.shape for v in self.left), self.final.variant.key())
+        return (self.group.key, self.of, self.name, tuple(v.shape for v in self.left), self.final.variant.key())
 
     def build(self, b: Builder, name: str) -> None:
         """Add both kernels to the module."""

@@ -18,6 +18,7 @@ import pytest
 import hlo_disc
 from hlo_disc import mlir
 from hlo_disc.cache import directory, kernels, reuse
+from hlo_disc.compiled import account
 from hlo_disc.stitch import origin
 from hlo_disc.stitch.codegen.module import LinkedFunctions
 from hlo_disc.targets.cpu import x86
@@ -178,8 +179,16 @@ SPECS = {
     "even": ("[2*n, 2*k]", "[2*k, m]"),
     "square": ("[n, n]", "[n, n]"),
     "numbers": ("[n, 40]", "[40, 24]"),
+    "other numbers": ("[n, 48]", "[48, 200]"),
+    "odd numbers": ("[n, 37]", "[37, 17]"),
+    "small numbers": ("[n, 15]", "[15, 1]"),
     "sum": ("[n, k + 1]", "[k + 1, m]"),
 }
+
+
+def random(shape: str) -> np.ndarray:
+    """An array of such a shape, every symbol being 40."""
+    return RNG.normal(size=[int(n) if n.isdigit() else 40 for n in shape[1:-1].split(", ")]).astype(np.float32)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
@@ -197,9 +206,9 @@ def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
         PROGRAMS["functions"][0],
     ):
         count = fn.__code__.co_argcount
-        for specs in SPECS.values():
+        for name, specs in SPECS.items():
             shapes = [f"f32{shape}" for shape in specs[:count]]
-            inputs = [X, W] if specs is SPECS["numbers"] else arrays
+            inputs = arrays if "numbers" not in name else [random(spec) for spec in specs]
             executable = hlo_disc.compile(fn, *shapes, cache=str(tmp_path), target=target)
             got = jax.tree.leaves(executable(*inputs[:count]))
             want = jax.tree.leaves(jax.jit(fn)(*inputs[:count]))
@@ -207,6 +216,76 @@ def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
                 np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
         without_programs(tmp_path)
     assert len(found) > 10
+
+
+# (inputs, outputs) of layers: around the number of columns of a vector and of a tile, prime, 1, and equal.
+WIDTHS = [
+    (40, 24),
+    (16, 15),
+    (15, 16),
+    (37, 53),
+    (64, 64),
+    (96, 200),
+    (200, 96),
+    (256, 17),
+    (1, 64),
+    (64, 1),
+    (48, 136),
+]
+# Of these, one has what another leaves: the same tile, and neither number says more.
+ALIKE = [((40, 128), (96, 256)), ((64, 200), (17, 72)), ((256, 48), (33, 40))]
+
+
+def dense(inputs: int, outputs: int):
+    """A layer whose weights are constants, and what it does to some rows, with numpy."""
+    rng = np.random.default_rng(inputs * 1000 + outputs)
+    x, w, b = (rng.normal(size=shape).astype(np.float32) for shape in ((11, inputs), (inputs, outputs), (outputs,)))
+    return (lambda x: jnp.maximum(x @ w + b, 0) * 2), x, np.maximum(x @ w + b, 0) * 2
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
+def test_layers_of_other_widths_find_what_would_be_built(tmp_path, found, target):
+    """Numbers of products and packings are arguments. The fixture compares."""
+    if target.partition(":")[2] not in ("", *x86.levels):
+        pytest.skip("this machine lacks the level")
+    for inputs, outputs in WIDTHS:
+        fn, x, want = dense(inputs, outputs)
+        executable = hlo_disc.compile(fn, f"f32[n, {inputs}]", cache=str(tmp_path), target=target)
+        np.testing.assert_allclose(executable(x), want, rtol=1e-5, atol=1e-4)
+    assert {"dot_packed", "dot_open", "pack"} <= {*found}
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE, ids=str)
+def test_layers_of_other_widths_compile_nothing(tmp_path, compiled_texts, built, one, other):
+    for widths in (one, other):
+        compiled_texts.clear()
+        built.clear()
+        fn, x, want = dense(*widths)
+        executable = hlo_disc.compile(fn, f"f32[n, {widths[0]}]", cache=str(tmp_path), target="cpu:avx2")
+        np.testing.assert_allclose(executable(x), want, rtol=1e-5, atol=1e-4)
+    assert compiled_kernels(compiled_texts) == 0 and not built
+
+
+def test_layers_of_one_program_share_kernels():
+    """Each gets its own sizes, packed or not, and so does a long sum that blocks share."""
+    layers = [dense(*widths) for widths in [*WIDTHS, *itertools.chain(*ALIKE)]]
+    specs = [f"f32[n, {x.shape[1]}]" for _, x, _ in layers]
+    executable = hlo_disc.compile(lambda *xs: [fn(x) for (fn, *_), x in zip(layers, xs, strict=True)], *specs, cache="")
+    for got, (_, _, want) in zip(executable(*(x for _, x, _ in layers)), layers, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+    assert len(account.parse(executable.program.account).kernels) < len(layers)
+
+
+def test_long_sums_of_one_program_share_kernels_of_equal_tiles_alone():
+    """Nor do all launches have the same conditions: of the last one the call says how many columns there are."""
+    columns = (24, 33, 40, 70, 53, 96, 200, 2000)
+    rng = np.random.default_rng(5)
+    x, *ys = (rng.normal(size=(9000, n)).astype(np.float32) for n in (40, *columns))
+    specs = [*(f"f32[k, {n}]" for n in (40, *columns[:-1])), "f32[k, m + 33]"]
+    executable = hlo_disc.compile(lambda x, *ys: [x.T @ y for y in ys], *specs, cache="")
+    for rows in (5, 9000):
+        for got, y in zip(executable(x[:rows], *(y[:rows] for y in ys)), ys, strict=True):
+            np.testing.assert_allclose(got, x[:rows].T @ y[:rows], rtol=1e-4, atol=1e-3)
 
 
 def mixed(*pairs):

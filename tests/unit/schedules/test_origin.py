@@ -13,12 +13,13 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch import origin
 from hlo_disc.stitch.origin import Kept, Origin
+from hlo_disc.stitch.size_arguments import Known
 
 B, S, N = map(Dim.symbol, "bsn")
 
 
-def identity(key, symbols=("b", "s"), answers=(), name="map"):
-    return Origin(name, key, symbols, dict(answers)).identity()
+def identity(key, symbols=("b", "s"), answers=(), name="map", known=()):
+    return Origin(name, key, symbols, dict(answers), ShapeFacts(), known).identity()
 
 
 KEYS = [
@@ -62,6 +63,9 @@ def test_names_forms_and_answers_tell_kernels_apart():
         identity((B,), answers={("at_most", (B, 8)): Truth.NO}),
         identity((B,), answers={("at_most", (B, 9)): Truth.YES}),
         identity((B,), answers={("at_most", (S, 8)): Truth.YES}),
+        identity((B,), known=(Known(0, None),)),
+        identity((B,), known=(Known(1, None),)),
+        identity((B,), known=(Known(1, 8),)),
     ]
     assert len({*texts}) == len(texts)
 

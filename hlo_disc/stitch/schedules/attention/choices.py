@@ -31,7 +31,7 @@ from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import Strided
-from hlo_disc.stitch.schedule import PART
+from hlo_disc.stitch.schedule import PART, Static
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
 from hlo_disc.stitch.schedules.dot.choices import BF16, is_paired, tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
@@ -102,7 +102,9 @@ class AttentionVariant(Variant):
     @property
     def widths(self) -> tuple[int, int]:
         """Return the columns of a tile of the first dot, and of the second."""
-        vectors = (tile_vectors(p, self.lanes, self.device, self.tiles) for p in (self.first, self.second))
+        vectors = (
+            tile_vectors(p.col_axis.size, self.lanes, self.device, self.tiles) for p in (self.first, self.second)
+        )
         first, second = (n * self.lanes for n in vectors)
         return first, second
 
@@ -162,7 +164,7 @@ class AttentionVariant(Variant):
                 work.item(item // chunks, (item % chunks) * chunk, chunk)
 
 
-def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: Static) -> list[Choice]:
     """Return the variants of an attention group: for few query rows, if they may be fewer than keys, and for many."""
     scores = scores_of(group.ops, facts)
     if scores is None:

@@ -15,17 +15,16 @@ together (`window_tiles.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
@@ -51,7 +50,7 @@ FEW_COLUMNS = 32
 STREAM = 4
 
 
-def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Static) -> list[Choice]:
     """Return the variants of a dot group: packed if the columns are static and packed, else by the number of rows."""
     p = product(group, facts)
     if device.tiles:
@@ -63,48 +62,51 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     paired = device.pair_dot and is_paired(p, inner)
     types = DotTypes(row, col, p.dtype, paired, paired and device.tile_dot)
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
-    vectors = tile_vectors(p, lanes, device, types.tiles)
+    size = static.size(p.col_axis.size)
+    vectors = tile_vectors(size, lanes, device, types.tiles)
 
     def form(kind: type[DotVariant], vectors: int = vectors, types: DotTypes = types) -> DotVariant:
         along_k = issubclass(kind, InnerDot)
         return kind(group, p, replace(types, tiles=False) if along_k else types, lanes, vectors, device, facts)
 
     def packed(kind: type[DotVariant], vectors: int = vectors, types: DotTypes = types) -> Choice:
-        packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
+        packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors, static.size)
         return Choice(form(kind, vectors, types), packing=packing)
 
     if narrow:
         return [Choice(form(NarrowDot))]
     columns = form(TransposedDot if is_transposed(p) else BlockedDot)
-    last = _shared_or_whole(columns, device, facts)
-    if static(p.cols.source) and _is_static(p) and not p.gathered:
+    last = _shared_or_whole(columns, device, facts, static)
+    if static.value(p.cols.source) and _is_static(p, static) and not p.gathered:
         if device.tile_dot and not paired and has_pairs(p, inner):
             tiles = replace(types, pairs=True, tiles=True)
-            return [packed(WindowTilesDot, tile_vectors(p, lanes, device, tiles=True), tiles), *last]
+            return [packed(WindowTilesDot, tile_vectors(size, lanes, device, tiles=True), tiles), *last]
         return [packed(PackedTilesDot if types.tiles else PackedDot), *last]
-    rows, size = p.row_axis.size, p.col_axis.size
+    rows, columns_size = p.row_axis.size, p.col_axis.size
     first = []
     if columns.in_place:
         wide = STREAM * vectors
         least = STREAM * wide * lanes
-        first.append(Choice(form(StreamDot, wide), (Condition(rows, "<=", 1), Condition(size, ">=", least))))
+        first.append(Choice(form(StreamDot, wide), (Condition(rows, "<=", 1), Condition(columns_size, ">=", least))))
     elif inner:
         first.append(Choice(form(InnerDot), (Condition(rows, "<=", INNER_ROWS),)))
     exchanged, types_exchanged = swapped(p), DotTypes(col, row, p.dtype)
     if _narrow_fits(p) and not size.is_const:
         column = NarrowDot(group, exchanged, types_exchanged, lanes, vectors, device, facts)
-        first.append(Choice(column, (Condition(size, "<=", 1),)))
+        first.append(Choice(column, (Condition(columns_size, "<=", 1),)))
     if is_transposed(p) and p.col is not None and not p.gathered:
-        across_vectors = tile_vectors(exchanged, lanes, device)
+        across_vectors = tile_vectors(static.size(exchanged.col_axis.size), lanes, device)
         across = AcrossDot(group, exchanged, types_exchanged, lanes, across_vectors, device, facts)
-        few = Condition(size, "<=", FEW_COLUMNS)
-        first += [replace(choice, when=(few, *choice.when)) for choice in _shared_or_whole(across, device, facts)]
+        few = Condition(columns_size, "<=", FEW_COLUMNS)
+        first += [
+            replace(choice, when=(few, *choice.when)) for choice in _shared_or_whole(across, device, facts, static)
+        ]
     return [*first, *last]
 
 
-def _shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts) -> list[Choice]:
+def _shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts, static: Static) -> list[Choice]:
     """Return the dot, preceded by a variant shared among blocks if sums may be long and results few."""
-    return [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
+    return [*filter(None, [shared_dot(columns, device, facts, static)]), Choice(columns)]
 
 
 def is_paired(p: Product, inner: bool) -> bool:
@@ -138,12 +140,12 @@ def _narrow_fits(p: Product) -> bool:
     return len(p.inner) == 1 and p.inner[0].row_stride is ONE
 
 
-def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) -> int:
+def tile_vectors(size: Dim, lanes: int, device: Device, tiles: bool = False) -> int:
     """Return the vectors of a tile: fewer if there never are more columns, or if less of the last panel is then empty.
 
-    tiles: those of `register_tile`.
+    size: the number of columns. tiles: those of `register_tile`.
     """
-    size, most = p.col_axis.size, VECTORS if tiles else device.tile_vectors
+    most = VECTORS if tiles else device.tile_vectors
     if not size.is_const:
         return most
     wanted = -(-size.value // lanes)
@@ -151,6 +153,6 @@ def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) ->
     return max(1, min(wanted, min(range(most, least - 1, -1), key=lambda n: -(-wanted // n) * n)))
 
 
-def _is_static(p: Product) -> bool:
+def _is_static(p: Product, static: Static) -> bool:
     axes = [*p.inner, p.col_axis, *(p.axes[a] for a in p.batch if p.axes[a].col_stride is not ZERO)]
-    return p.cols.offset.is_const and all(axis.size.is_const for axis in axes)
+    return all(static.size(d).is_const for d in (p.cols.offset, *(axis.size for axis in axes)))

@@ -123,7 +123,7 @@ class Epilogue:
         steps = width // lanes
         wide = lanes * (device.unroll if steps % device.unroll == 0 else 1)
         self.stores = Stores(b, p, width, wide, facts, scaled)
-        key = ("epilogue", p.epilogue.key, p.dtype, p.row, p.col, width, lanes, scaled)
+        key = ("epilogue", p.epilogue.key, facts.told, p.dtype, p.row, p.col, width, lanes, scaled)
         self.call = b.module.shared(key, "epilogue", self._types(), self._build)
 
     def __call__(

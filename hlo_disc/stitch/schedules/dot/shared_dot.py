@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedule import PART
+from hlo_disc.stitch.schedule import PART, Static
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
 from hlo_disc.stitch.schedules.row.choices import row_choices
 from hlo_disc.stitch.schedules.two_launches import Half, TwoLaunches
@@ -31,11 +31,12 @@ SLICES = 16
 FEW_RESULTS, MANY_PRODUCTS = 1 << 16, 1 << 13
 
 
-def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -> Choice | None:
+def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts, static: Static) -> Choice | None:
     """Return the choice that shares a dot among blocks; None if its results are never few, or its sums never long."""
     p = whole.product
     depth = p.inner[0].size
-    if not p.axes or facts.at_most(Dim.const(MANY_PRODUCTS), depth) is Truth.NO:
+    few = (real := static.size(depth)).is_const and real.value < MANY_PRODUCTS
+    if not p.axes or few or facts.at_most(Dim.const(MANY_PRODUCTS), depth) is Truth.NO:
         return None
     results = dim_product(axis.size for axis in p.axes)
     if facts.at_most(results, Dim.const(FEW_RESULTS)) is Truth.NO:
@@ -45,7 +46,7 @@ def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -
     part = replace(whole.group, outputs=(sums,), place=None)
     end = _end(p, sums)
     try:
-        *_, final = decided(row_choices(end, facts, device, lambda value: False), facts, device.fast_limit)
+        *_, final = decided(row_choices(end, facts, device, Static()), facts, device.fast_limit)
     except CompileError:  # the epilogue is no row group of its own
         return None
     if final.variant.workspace:
@@ -60,6 +61,7 @@ def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -
         Half(final.variant, (*(given[v] for v in end.inputs), *whole.group.outputs), end.symbols),
         (sums,),
         (room,),
+        whole.key(),
     )
     return Choice(shared, (Condition(results, "<=", FEW_RESULTS), Condition(depth, ">=", MANY_PRODUCTS)))
 

@@ -66,7 +66,7 @@ class DotVariant(Variant):
         return f"dot_{self.form}"
 
     def key(self) -> tuple[Hashable, ...]:
-        return (self.group.key, self.form, self.slices)
+        return (self.group.key, self.form, self.slices, self.types, self.lanes, self.vectors)
 
     @property
     def width(self) -> int:

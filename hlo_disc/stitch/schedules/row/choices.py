@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
+from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.schedules.row.shared_reduction import sliced
 from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
 from hlo_disc.stitch.schedules.row.tiles import LEAST, TileVariant, transposed
@@ -33,7 +34,7 @@ SHARED, SHARED_BY_TEAMS = (1 << 16, 1 << 9), (1 << 16, 1 << 8)
 PER_SLICE = 2
 
 
-def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Static) -> list[Choice]:
     """Return the variants of a row group: lanes on rows if memory runs there or columns are few, else on columns."""
     if device.host_memory and is_tiny(group):
         return [Choice(TinyVariant(group, facts))]

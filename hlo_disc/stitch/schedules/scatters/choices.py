@@ -6,19 +6,18 @@ difference; sums of floats are not among it, so that a result is the same every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.schedules.scatters.axes import scatter_of, update_of
 from hlo_disc.stitch.schedules.scatters.ordered import OrderedScatter
 from hlo_disc.stitch.schedules.scatters.parallel import ParallelScatter, atomic_kind, lane_axis, meets_nothing
 from hlo_disc.stitch.variant import Choice, Condition
 
 
-def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Static) -> list[Choice]:
     """Return one variant, or for those in any order one for each size of team, by the length of the axis that lanes
     share."""
     if not device.teams:

@@ -13,7 +13,7 @@ Operands are computed lazily (`Body`), and read in the order of memory or across
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.schedules.kernel import block_grain
 from hlo_disc.stitch.schedules.sort.comparator import comparator
 from hlo_disc.stitch.schedules.sort.kernels import RUN, TILE, build_merges, build_runs, log2_ceil
@@ -39,7 +40,7 @@ from hlo_disc.stitch.variant import Choice, Condition
 PER_ELEMENT = 16
 
 
-def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Static) -> list[Choice]:
     """Return a merge sort, or a scan if only a few elements are wanted."""
     op = group.outputs[0].op
     assert op is not None

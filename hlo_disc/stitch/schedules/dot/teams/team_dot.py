@@ -15,6 +15,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.schedules.dot.library_dot import library_dot
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging
 from hlo_disc.stitch.schedules.dot.product import Product, swapped
@@ -110,7 +111,7 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
         whole = tuple(Condition(size, "multiple of", form.staging.vector) for size in sizes)
         when = _when(p, tile) if tile is not tiles[-1] else ()
         choices += [Choice(replace(form, multiples=sizes), (*when, *whole)), Choice(form, when)]
-    shared = shared_dot(TeamDot(group, p, types, tiles[-1], facts, mma=mma), device, facts)
+    shared = shared_dot(TeamDot(group, p, types, tiles[-1], facts, mma=mma), device, facts, Static())
     library = library_dot(group, p, device)
     return [*filter(None, [library, shared]), *choices]
 

@@ -7,13 +7,14 @@ A block does it in fast memory before it uses a panel; for a static operand it i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.frozen import frozen
 from hlo_disc.mlir import arith
@@ -115,12 +116,18 @@ class PanelPacking:
     vectors: int
 
     @staticmethod
-    def of(p: Product, source: Value, types: DotTypes, lanes: int, vectors: int) -> PanelPacking:
-        """Return a packing. source: the operand's memory, as the graph knows it."""
-        batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
-        inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
+    def of(
+        p: Product, source: Value, types: DotTypes, lanes: int, vectors: int, real: Callable[[Dim], Dim]
+    ) -> PanelPacking:
+        """Return a packing. source: the operand's memory, as the graph knows it. real: the number that a size is."""
+
+        def axis(x: Axis) -> Axis:
+            return Axis(real(x.size), ZERO, real(x.col_stride))
+
+        batch = tuple(axis(p.axes[a]) for a in p.batch if p.axes[a].col_stride != ZERO)
+        inner = tuple(map(axis, p.inner))
         types = types if types.pairs else DotTypes(types.sum, types.col, types.sum)
-        return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
+        return PanelPacking(source, real(p.cols.offset).value, batch, inner, axis(p.col_axis), types, lanes, vectors)
 
     def with_source(self, source: Value) -> PanelPacking:
         return replace(self, source=source)
@@ -148,28 +155,50 @@ class PanelPacking:
             dim_product(x.size for x in self.batch).value * self.panels * self.panel * np.dtype(self.types.sum).itemsize
         )
 
+    @cached_property
+    def _open(self) -> tuple[tuple[Axis, ...], tuple[int, ...]]:
+        """The axes over arguments of the kernel, and what these are. 0 and 1 say how memory lies, and stay numbers."""
+        numbers: list[int] = []
+
+        def argument(d: Dim) -> Dim:
+            if d.value in (0, 1):
+                return d
+            numbers.append(d.value)
+            return Dim.symbol(f"%{len(numbers) - 1}")
+
+        axes = [Axis(argument(x.size), ZERO, argument(x.col_stride)) for x in (*self.batch, *self.inner, self.col)]
+        return tuple(axes), tuple(numbers)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The sizes that the kernel takes."""
+        return (self.offset, *self._open[1])
+
     def key(self) -> tuple[Hashable, ...]:
-        return ("pack", self.offset, self.batch, self.inner, self.col, self.types, self.lanes, self.vectors)
+        return ("pack", self._open[0], len(self.batch), self.types, self.lanes, self.vectors)
 
     def build(self, b: Builder, name: str) -> None:
-        """Build a block that fills one panel."""
-        pack = PanelPacker(b, self.inner, self.col, self.types, self.lanes, self.vectors)
+        """Build a block that fills one panel. Kernel arguments: source, target, offset, sizes."""
+        axes, numbers = self._open
+        batch, inner, col = axes[: len(self.batch)], axes[len(self.batch) : -1], axes[-1]
+        pack = PanelPacker(b, inner, col, self.types, self.lanes, self.vectors)
         element = b.memory_type(self.types.sum)
         args = [(b.buffer_type(b.memory_type(self.types.col)), "r"), (b.buffer_type(element), "w")]
-        with b.module.kernel(name, args, calls_only=True) as (source, target):
-            sizes = Sizes(b, {}, ShapeFacts())
-            block = b.block_id()
-            first = block % self.panels * self.width
-            at, rest = first * self.col.col_stride.value + self.offset, block // self.panels
-            for axis in reversed(self.batch):
-                at = at + rest % axis.size.value * axis.col_stride.value
-                rest = rest // axis.size.value
-            strides = (self.lanes, self.panel // self.vectors)
-            panel = Operand(target, block * self.panel, strides)
-            pack(sizes, Operand(source, at), panel, self.col.size.value - first)
+        args += [(b.index_type, "")] * (1 + len(numbers))
+        with b.module.kernel(name, args, calls_only=True) as (source, target, offset, *symbols):
+            sizes = Sizes(b, {f"%{i}": x for i, x in enumerate(symbols)}, ShapeFacts())
+            block, panels = b.block_id(), b.ceil_div(sizes(col.size), self.width)
+            first = block % panels * self.width
+            at, rest = first * sizes(col.col_stride) + offset, block // panels
+            for axis in reversed(batch):
+                at = at + rest % sizes(axis.size) * sizes(axis.col_stride)
+                rest = rest // sizes(axis.size)
+            depth = sizes(packed_depth(self.types.pairs, inner))
+            panel = Operand(target, block * (depth * self.width), (self.lanes, depth * self.lanes))
+            pack(sizes, Operand(source, at), panel, b.index(sizes(col.size) - first))
 
     def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
         """Pack. target: a byte buffer of `size` bytes."""
         blocks = dim_product(x.size for x in self.batch).value * self.panels
         view = b.view(target, 0, b.memory_type(self.types.sum), self.size // np.dtype(self.types.sum).itemsize)
-        b.launch(name, blocks, [source, view])
+        b.launch(name, blocks, [source, view, *self.numbers])

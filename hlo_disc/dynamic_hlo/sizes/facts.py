@@ -41,8 +41,7 @@ class Truth(Enum):
 class ShapeFacts:
     """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known.
 
-    at_points: whether questions about one symbol that no rule decides are decided at finitely many sizes. told:
-    tells symbols of a name apart.
+    at_points: decide what no rule does at finitely many sizes, if one symbol is in it. told: what keys have of them.
     """
 
     _ranges: Ranges

@@ -302,9 +302,9 @@ class AtenReader(Tensors):
         for i, node, x in open_:
             if not (isinstance(x, torch.SymInt) and x.node.expr.is_Symbol):
                 continue
-            if not all_numbers and (x.node.expr.name in bare or not self._is_used(node, x.node.expr)):
-                continue
             name = x.node.expr.name
+            if not all_numbers and (name in bare or not self._is_used(node, x.node.expr)):
+                continue
             bare.add(name)
             negative = is_negative(x, asks=not all_numbers)
             above, below = Dim.symbol(f"{name}.p" if negative is None else name), Dim.symbol(f"{name}.n")
@@ -321,14 +321,13 @@ class AtenReader(Tensors):
 
     def _is_used(self, number: Node, symbol: sympy.Symbol) -> bool:
         """Whether any node uses this number. An unused one may be missing, as the length of jagged rows."""
-        others = (node for node in self.module.graph.nodes if node is not number)
-        return bool(number.users) or any(symbol in free_symbols(node.meta.get("val")) for node in others)
+        others = (x.meta.get("val") for x in self.module.graph.nodes if x is not number)
+        return bool(number.users) or any(symbol in free_symbols(value) for value in others)
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """Add a relation of sizes that PyTorch found to the facts; each call is checked for it.
 
-        Long polynomials and inequalities of products, as of elements and strides, are left out: proofs do not need
-        them, but become slow. Conditions that a sum fits 64 bits are left out too: every call is checked for that.
+        Long polynomials and inequalities of products are left out: they make proofs slow. Sums are checked anyway.
         """
         terms = lhs.terms + rhs.terms
         hard = max(len(lhs.terms), len(rhs.terms)) > _LONG or relation != "==" and any(len(x) > 1 for x, _ in terms)

@@ -7,6 +7,7 @@ Ratios are this checkout's time over the other's, the median of pairs of turns.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import time
@@ -87,6 +88,7 @@ def measure(
 def main(checkout: Path, count: int, only: tuple[str, ...]) -> None:
     """Compare this checkout's times with those of CHECKOUT."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    os.environ["HLO_DISC_DEFER_KERNELS"] = "0"  # else one side's thread compiles while the other side is timed
     sides = started(ROOT), started(checkout)
     start = time.perf_counter()
     ratios: dict[str, list[float]] = {}

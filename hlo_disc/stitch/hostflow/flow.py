@@ -465,7 +465,8 @@ def _may_write_nothing(sized: Sized) -> bool:
 
 def _launched(step: Step) -> Hashable:
     """Equal for steps that one host function launches."""
-    return step.kernels, tuple(choice.when for choice in step.choices), _may_write_nothing(step.sized)
+    choices = [(choice.when, choice.packing is None, choice.may_decline) for choice in step.choices]
+    return step.kernels, tuple(choices), _may_write_nothing(step.sized)
 
 
 class _Loaded(dict[str, Scalar]):

@@ -49,9 +49,9 @@ class Schedule:
     joins: see there. once: the shape over which a group computes everything once, by its first result, so that
     expensive ops of that shape may join; None if elements are computed several times. most_ops: a group with so many
     ops, views aside, takes no more, because its kernel would only compile slower; None for no limit.
-    collapses: its groups have as few axes as possible. takes_sizes: a thread's forms know sizes as arguments
-    (`size_arguments.py`). may_fail: its launch returns a status, and names the
-    user's line when it fails. teams: machines whose blocks are shared by teams of threads have it, too.
+    collapses: its groups have as few axes as possible. takes_sizes: on CPUs, its forms know sizes as arguments
+    (`size_arguments.py`). may_fail: its launch returns a status, and names the user's line when it fails. teams:
+    machines whose blocks are shared by teams of threads have it, too.
     """
 
     name: str

@@ -41,7 +41,7 @@ class Truth(Enum):
 class ShapeFacts:
     """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known.
 
-    at_points: decide what no rule does at finitely many sizes, if one symbol is in it. told: what keys have of them.
+    at_points: decide what no rule does at finitely many sizes, if one symbol is in it. told: stands for them in keys.
     """
 
     _ranges: Ranges

@@ -142,6 +142,27 @@ def emulated_targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def kernels_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of kernels that all workers of this run share."""
+    place = tmp_path_factory.getbasetemp()
+    place = (place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) / "kernels"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def shared_kernels(request: pytest.FixtureRequest, kernels_of_the_run: Path) -> Iterator[None]:
+    """Kernels that other tests have compiled are found, by tests that do not patch the compiler. Deep sweeps build all."""
+    if depth.full or "monkeypatch" in request.fixturenames:
+        yield
+        return
+    import shared_kernels
+
+    with shared_kernels.used(kernels_of_the_run):
+        yield
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--update-golden")

@@ -1,0 +1,33 @@
+"""One store of kernels for all tests of a run: equal kernels of different tests are compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hlo_disc.cache import archive, kernels
+from hlo_disc.options import Options
+
+
+class _Run(kernels.KernelStore):
+    """The store of a run. It is not shrunk."""
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def used(place: Path) -> Iterator[None]:
+    """Compile with the store, unless the options name a cache or ask for dumps."""
+    store, found = kernels.Stores(None, _Run(place, 1 << 40)), kernels.found
+
+    def shared(options: Options) -> kernels.Stores | None:
+        named = options.dump or options.cache_directory or archive.PLACE.exists()
+        return found(options) if named else store
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "found", shared)
+        yield

@@ -284,7 +284,8 @@ class EmulatedCompilation:
         with llvm.create_context() as context, llvm.parse_assembly(whole_text, context) as whole:
             whole.link_in(llvm.parse_assembly(flow, context))
             linked = str(whole)
-        return _host().compile_llvm(linked, self.dump)
+        # Kernels too are compiled as host functions are, quickly: most run once, at small sizes.
+        return _host().compile_host(linked, self.dump)
 
     def _for_cpu(self) -> str:
         return for_cpu(self.text, self.generator.most)

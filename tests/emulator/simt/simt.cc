@@ -24,7 +24,7 @@ using namespace simt;
 
 namespace {
 
-constexpr size_t kStack = 64 << 10;
+constexpr size_t kStack = 256 << 10;
 constexpr size_t kShared = 256 << 10;
 
 enum class State { kReady, kAtBarrier, kExchanging, kDone };

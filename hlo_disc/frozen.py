@@ -32,7 +32,7 @@ def frozen(cls: C | None = None, *, eq: bool = True, kw_only: bool = False) -> C
 
     def made(cls: C) -> C:
         dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-        methods = {"__init__": _init(cls), "__repr__": _repr, **(_comparing(cls) if eq else {})}
+        methods = {"__init__": _first_init(cls), "__repr__": _repr, **(_comparing(cls) if eq else {})}
         for name, method in methods.items():
             if name not in vars(cls):
                 setattr(cls, name, method)
@@ -58,6 +58,17 @@ def _comparing(cls: type) -> dict[str, Callable[..., object]]:
         return hash(values(self))
 
     return {"__eq__": __eq__, "__hash__": __hash__}
+
+
+def _first_init(cls: type) -> Callable[..., None]:
+    """Return an `__init__` that compiles the real one when the first object is created: many processes create none."""
+
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
+        compiled = _init(cls)
+        type.__setattr__(cls, "__init__", compiled)
+        compiled(self, *args, **kwargs)
+
+    return __init__
 
 
 def _init(cls: type) -> Callable[..., None]:

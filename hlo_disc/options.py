@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
+
+from hlo_disc.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +16,7 @@ MOST_THREADS = (1 << 31) - 1
 _RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1, "cache_bytes": (1 << 63) - 1}
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
 

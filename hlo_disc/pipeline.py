@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable
 from hlo_disc.explain.text import launches_text, plan_text
+from hlo_disc.frozen import frozen
 from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from hlo_disc.targets.target import Compilation, Generator, LinkedCompilation, LinkedGenerator, Store
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Request:
     """A program to compile.
 
@@ -58,7 +59,7 @@ class Request:
     sizes: Callable[[], Sizes | None] = lambda: None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Read(Request):
     """A program as a graph. inputs: those of the graph as it was read."""
 
@@ -69,28 +70,28 @@ class Read(Request):
 R = TypeVar("R", bound=Read)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Targeted(Read):
     """A graph and the target with its features."""
 
     generator: Generator
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Grouped(Targeted):
     """A graph whose ops are in groups."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Formed(Grouped):
     """Groups with their variants."""
 
     scheduled: Scheduled
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Placed(Formed):
     """A plan of memory, and an account of all decisions, as JSON text."""
 
@@ -98,7 +99,7 @@ class Placed(Formed):
     account: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Built(Placed):
     """Kernels that were handed to the target.
 
@@ -115,21 +116,21 @@ class Built(Placed):
     wide: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Flowing(Built):
     """Host functions that launch the kernels."""
 
     code: HostCode
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Compiled(Flowing):
     """Machine code, as an object file."""
 
     object: bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """name: in timings and dumps. why: the reason for its position. dump: (file suffix, text) pairs of its result."""
 

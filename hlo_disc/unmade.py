@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hlo_disc.cache import kernels
 from hlo_disc.dynamic_hlo.ir.graph import Graph, raw_dim
+from hlo_disc.frozen import frozen
 from hlo_disc.kernel_ops import KERNELS
 from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
@@ -27,7 +27,7 @@ Sizes = Sequence[Sequence[int]]
 _MOST_BUFFERS, _MOST_SYMBOLS = 400, 30
 
 
-@dataclass(frozen=True)
+@frozen
 class Unmade:
     """Implements `hlo_disc.compiled.deferred.Unmade`.
 

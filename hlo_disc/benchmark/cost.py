@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,10 +17,11 @@ from hlo_disc.dynamic_hlo.ops.cost import operations
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by, scalar_dim, splat
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.frozen import frozen
 from hlo_disc.profile.limits import Limits
 
 
-@dataclass(frozen=True)
+@frozen
 class Work:
     """The least work of a call.
 

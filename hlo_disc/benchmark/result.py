@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from hlo_disc.frozen import frozen
 
 WIDTH = 100  # of the table, in characters
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@dataclass(frozen=True)
+@frozen
 class Timing:
     """The seconds of a call: the median and the least of many calls, and those of the first call, which may compile."""
 
@@ -23,7 +25,7 @@ class Timing:
     first: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """A program at one size of each dim.
 
@@ -76,7 +78,7 @@ class Row:
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
 
 
-@dataclass(frozen=True)
+@frozen
 class Benchmark:
     """The result of `hlo_disc.bench`; printed, it is a table.
 

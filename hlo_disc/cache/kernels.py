@@ -10,12 +10,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from hlo_disc.cache import archive
 from hlo_disc.cache.directory import KERNEL, damaged, is_ours, made, package, shrink, tell, versions
 from hlo_disc.compiled.saved import replacing
+from hlo_disc.frozen import frozen
 from hlo_disc.options import Options
 
 # What makes code of a kernel's MLIR.
@@ -84,7 +84,7 @@ class KernelStore:
         return self._place / f"{name}{KERNEL}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Stores:
     """The archive that comes with the package, then the user's directory: the archive costs no system call.
 

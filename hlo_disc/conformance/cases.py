@@ -9,13 +9,13 @@ the results. The checks, and values that only they read, are removed. Any other 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.errors import ParseError
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.stablehlo.decode import Decoder, constant, text
 from hlo_disc.mlir import MlirValue, ir
 
@@ -50,7 +50,7 @@ _COMMON = frozenset(
 _SOURCES = ("inputs", "expected")
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One check: `kind` is eq, expect_eq, expect_close or expect_almost_eq."""
 
@@ -58,7 +58,7 @@ class Check:
     expected: np.ndarray
 
 
-@dataclass(frozen=True)
+@frozen
 class Case:
     """A module whose `main` takes `inputs` and returns the values that `checks` check; without `inputs` XLA is the
     reference."""

@@ -7,17 +7,17 @@ are added, one by one. Each attempt only reads the module, because inference dec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from hlo_disc.conformance.cases import Case
 from hlo_disc.errors import HloDiscError
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.stablehlo.module import read_module
 
 Place = tuple[int, int]  # input, axis
 Naming = Mapping[Place, str]
 
 
-@dataclass(frozen=True)
+@frozen
 class Opened:
     """The dims as `compile` takes them; empty if none can be a symbol, with the `reason`. share: "2 of 3"."""
 

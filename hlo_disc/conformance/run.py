@@ -20,6 +20,7 @@ from hlo_disc.conformance.checks import mismatch
 from hlo_disc.conformance.reopen import open_dims
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.executable import Executable
+from hlo_disc.frozen import frozen
 from hlo_disc.import_.stablehlo.source import load_module
 from hlo_disc.options import Options
 
@@ -28,7 +29,7 @@ STATUSES = ("passed", "failed", "unsupported", "error", "crashed", "timeout", "s
 SHAPES = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """The options of a run. threads: those of a run. reopen: make the inputs' dims symbols. dump: as Options.dump, with
     a directory for each case. target: as Options.target."""

@@ -6,12 +6,12 @@ import itertools
 import threading
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from hlo_disc.compiled.deferred import Tally
 from hlo_disc.display.notebook import counted
 from hlo_disc.errors import FallbackWarning
+from hlo_disc.frozen import frozen
 
 
 class Compilation(NamedTuple):
@@ -54,7 +54,7 @@ class Fallback(NamedTuple):
     calls: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Stats:
     """The statistics of a jitted function so far; printed, they are a summary.
 

@@ -8,11 +8,11 @@ import struct
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from hlo_disc import ral
 from hlo_disc.errors import ArgumentError, CompileError
+from hlo_disc.frozen import frozen
 
 # Products are not fused with sums, so that every machine computes the same; vectors are no part of any interface.
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi")
@@ -20,7 +20,7 @@ _COMPILER = ("c++",)
 _SHT_DYNAMIC, _DT_NEEDED = 6, 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Lapack:
     """A LAPACK to link. flags: those of the linker. files: the shared libraries that are loaded at run time."""
 
@@ -28,7 +28,7 @@ class Lapack:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Toolchain:
     """A C++ compiler. compiler: the command, with options if any. flags, link_flags: the user's, after ours."""
 

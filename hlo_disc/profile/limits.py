@@ -7,12 +7,13 @@ import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
+from hlo_disc.frozen import frozen
 from hlo_disc.profile import x86_loops
 from hlo_disc.ral import usable_cores
 
@@ -23,7 +24,7 @@ _SECONDS = 0.005  # of a turn, where its work can be chosen
 _SMALL = 0x39803980  # 2^-12 twice as bf16, about as much as f32: sums of squares stay finite
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """The limits of the machine, which bound every program.
 

@@ -6,10 +6,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from hlo_disc.display.notebook import counted, html_table
+from hlo_disc.frozen import frozen
 from hlo_disc.profile.limits import Limits
 
 _ROWS, _WHAT = 25, 60  # of a table, and characters of its last column
@@ -23,7 +24,7 @@ class Work(NamedTuple):
     factors: str
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchTime:
     """One launch of a call.
 
@@ -46,7 +47,7 @@ class LaunchTime:
     work: Work | None
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelTime:
     """A kernel, in one call.
 
@@ -73,7 +74,7 @@ class KernelTime:
     place: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """The times of a program's launches; printed, they are a table, in a notebook too.
 

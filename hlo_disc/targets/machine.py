@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hlo_disc.frozen import frozen
 
 if TYPE_CHECKING:
     from hlo_disc.kernel_ops import TileAction
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from hlo_disc.targets.translate.types import Type
 
 
-@dataclass(frozen=True)
+@frozen
 class Threads:
     """The building blocks of kernels on a machine with teams of threads.
 
@@ -39,7 +40,7 @@ class Threads:
     tf32: Callable[[FunctionBody, str], str] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Machine:
     """A machine as the translator sees it.
 

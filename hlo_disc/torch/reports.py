@@ -5,18 +5,19 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hlo_disc.compiled.deferred import Tally
 from hlo_disc.compiled.program import Program
 from hlo_disc.executable import Executable
 from hlo_disc.explain.explanation import explain_program
+from hlo_disc.frozen import frozen
 
 # Older ones are forgotten.
 _MOST = 1000
 
 
-@dataclass(frozen=True)
+@frozen
 class Compilation:
     """One graph that `torch.compile` handed over.
 

@@ -10,13 +10,14 @@ import functools
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hlo_disc import mlir
 from hlo_disc.device import Team
 from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
 from hlo_disc.errors import CompileError
+from hlo_disc.frozen import frozen
 from hlo_disc.kernel_ops import CALLS_ONLY, DEFERRED, KERNELS, LINKED, OFTEN, REGISTERS
 from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
@@ -24,7 +25,7 @@ from hlo_disc.stitch.codegen.threads import ThreadLanes
 from hlo_disc.stitch.codegen.values.val import Val
 
 
-@dataclass(frozen=True)
+@frozen
 class Linked:
     """A device function in a module of its own.
 
@@ -39,7 +40,7 @@ class Linked:
     answers: Answers
 
 
-@dataclass(frozen=True)
+@frozen
 class LinkedFunctions:
     """The device functions that a program has in modules of their own, by their keys. facts: of the program."""
 

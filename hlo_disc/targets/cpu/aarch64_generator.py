@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_disc.device import Device
+from hlo_disc.frozen import frozen
 from hlo_disc.targets.cpu.native_generator import NativeGenerator
 from hlo_disc.targets.machine import Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class Aarch64Generator(NativeGenerator):
     """Implements `hlo_disc.targets.target.Generator`."""
 

@@ -15,13 +15,14 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from llvmlite.binding import TargetMachine, create_context
 
 from hlo_disc.device import Device
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.cpu.objects import Part, joined, kernels_of, picked
@@ -40,7 +41,7 @@ _KERNELS, _HOST = 2, 0
 _DIGITS = 16
 
 
-@dataclass(frozen=True)
+@frozen
 class NativeGenerator:
     """The part of `hlo_disc.targets.target.Generator` that all CPUs share.
 
@@ -122,7 +123,7 @@ class _Code(NamedTuple):
     stages: dict[str, str]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Module:
     """A module of the program. key, record: see `LinkedCompilation.add`."""
 
@@ -136,7 +137,7 @@ class _Module:
         return {self.unit.symbols: self.unit.linked}
 
 
-@dataclass(frozen=True)
+@frozen
 class NativeCompilation:
     """Implements `hlo_disc.targets.target.LinkedCompilation`; host functions may be in modules of kernels, too.
 

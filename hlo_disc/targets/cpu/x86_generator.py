@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_disc.device import Device
+from hlo_disc.frozen import frozen
 from hlo_disc.targets.cpu import x86_bf16, x86_tiles
 from hlo_disc.targets.cpu.native_generator import NativeGenerator
 from hlo_disc.targets.cpu.x86_masks import hidden
@@ -21,7 +21,7 @@ _TILES = {32: (6, 4), 16: (4, 3)}
 _PREFETCH = {64: 2048, 32: 0}
 
 
-@dataclass(frozen=True)
+@frozen
 class X86Generator(NativeGenerator):
     """Implements `hlo_disc.targets.target.Generator`.
 

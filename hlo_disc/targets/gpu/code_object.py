@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.errors import CompileError
+from hlo_disc.frozen import frozen
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -57,7 +58,7 @@ class _Section:
     index: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class _Symbol:
     name: str
     info: int
@@ -75,7 +76,7 @@ class _Symbol:
         return self.section is not None and self.info >> 4 > 0 and self.visibility in (_DEFAULT, _PROTECTED)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Relocatable:
     """head: what both headers begin with."""
 
@@ -95,7 +96,7 @@ class _Relocatable:
                     yield section, at, self.symbols[what >> 32], what & 0xFFFFFFFF, addend
 
 
-@dataclass(frozen=True)
+@frozen
 class _Tables:
     """The sections by which others find kernels; where each exported symbol's name begins."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hlo_disc.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Note:
     """threads: of a block. shared: bytes of shared memory, without those that a launch asks for. registers: of a
     thread, 0 where they are not known. most: a bound on them, 0 for none.
@@ -32,7 +33,7 @@ class Note:
         return f"{text}, at most {self.most} registers" if self.most else text
 
 
-@dataclass(frozen=True)
+@frozen
 class Roof:
     """How fast a GPU can be: gigabytes a second from its memory, and 10^12 operations a second in f32 and, by
     instructions for matrices, in bf16 (its maker's data sheet).

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import cast
 
 import llvmlite.binding as llvm
@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 from hlo_disc.abi import MODULES
 from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.frozen import frozen
 from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.gpu import kernel_notes
@@ -35,7 +36,7 @@ _KNOWN = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class Module:
     """The kernels that a driver loads at once, by their names.
 
@@ -46,7 +47,7 @@ class Module:
     forms: tuple[bytes, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Vendor:
     """The properties that GPUs of a vendor have of their own.
 
@@ -83,7 +84,7 @@ class Vendor:
         return tuple(self.roofs)
 
 
-@dataclass(frozen=True)
+@frozen
 class GpuGenerator:
     """Implements `hlo_disc.targets.target.Generator`. assembles: see `Gpu.generator`."""
 
@@ -115,7 +116,7 @@ class GpuGenerator:
             yield GpuCompilation(self, dump, made, assembled)
 
 
-@dataclass(frozen=True)
+@frozen
 class GpuCompilation:
     """Implements `hlo_disc.targets.target.Compilation`.
 

@@ -7,10 +7,10 @@ Handlers (functions `handler(body, op)` in a table by op name) read operands wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hlo_disc.errors import CompileError
+from hlo_disc.frozen import frozen
 from hlo_disc.kernel_ops import Extension
 from hlo_disc.mlir import MlirValue, ir
 from hlo_disc.targets.machine import Machine
@@ -75,7 +75,7 @@ class ModuleBody:
         return words
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Pending:
     """A vector that is built only if it is needed as one: mostly its elements are used, one by one.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from hlo_disc.frozen import frozen
 from hlo_disc.targets.math.vecexpr import Code, X
 from hlo_disc.targets.translate.types import Type
 
@@ -21,7 +21,7 @@ _SIZE = 0x7FFFFFFF
 _MANTISSA = 23  # bits of an f32's
 
 
-@dataclass(frozen=True)
+@frozen
 class Format:
     """exponent, mantissa: bits of each. bias: of the exponent.
 

@@ -37,6 +37,9 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
+# Tests start some hundred processes, which load the package in a third of the time if its bytecode is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-triton test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers cold bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers kernels wheel asan tsan clean
 
 demo: $(STAMP)

@@ -151,10 +151,15 @@ def kernels_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture
+def all_kernels_built() -> None:
+    """No kernel of another test is found, for a test that compares the code of programs, not only its results."""
+
+
 @pytest.fixture(autouse=True)
 def shared_kernels(request: pytest.FixtureRequest, kernels_of_the_run: Path) -> Iterator[None]:
-    """Kernels that other tests have compiled are found, by tests that do not patch the compiler. Deep sweeps build all."""
-    if depth.full or "monkeypatch" in request.fixturenames:
+    """Kernels that other tests have compiled are found by tests that do not patch the compiler. Deep sweeps build all."""
+    if depth.full or not {"monkeypatch", "all_kernels_built"}.isdisjoint(request.fixturenames):
         yield
         return
     import shared_kernels

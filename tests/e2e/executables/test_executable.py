@@ -411,7 +411,7 @@ def test_constants_are_the_files_pages(tmp_path):
 
 
 def test_what_only_packed_kernels_read_is_kept_and_saved_packed(tmp_path):
-    w = np.random.default_rng(0).standard_normal((256, 320), np.float32)
+    w = np.random.default_rng(0).standard_normal((256, 384), np.float32)  # whole tiles, at every level
     exe = hlo_disc.compile(lambda x: x @ jnp.asarray(w), "f32[n, 256]")
     assert [c.nbytes for c in exe.program.constants] == [0]
     assert [c.nbytes for c in exe.program.forms] == [w.nbytes]

@@ -36,6 +36,7 @@ from click.testing import CliRunner
 from hand_written import kernel_runner
 
 import hlo_disc
+from hlo_disc.abi import ALIGNMENT
 from hlo_disc.cli import main
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.library.emit import emit
@@ -214,7 +215,8 @@ def test_types_and_the_log(library, exe):
     assert library.output(0).contents.text == b"float32 (n, 33)"
     log = LOG(lambda context, severity, text: said.append((context, severity, text.decode())))
     Model(library, log=log, context=7, threads=3).close()
-    assert said == [(7, 0, f"layer: code for cpu, 3 threads, {exe.program.weights} bytes of weights from the library")]
+    aligned = sum(-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in (*exe.program.constants, *exe.program.forms))
+    assert said == [(7, 0, f"layer: code for cpu, 3 threads, {aligned} bytes of weights from the library")]
 
 
 def test_settings_and_versions_that_cannot_be(library):

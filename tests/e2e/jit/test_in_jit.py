@@ -43,7 +43,7 @@ def test_equal_functions_are_counted_each_for_itself():
     ],
     ids=["constants", "number", "op"],
 )
-def test_the_hash_tells_programs_apart(other):
+def test_the_hash_tells_programs_apart(all_kernels_built, other):
     def make(fn, spec="f32[n, 3]", **options):
         return hlo_disc.compile(fn, spec, target="cpu:avx2", **options)
 

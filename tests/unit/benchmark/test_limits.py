@@ -52,7 +52,7 @@ def test_bf16_is_as_fast_as_f32_at_least():
 def test_reading_goes_round():
     loop = x86_loops.read()
     data = np.arange(3 * loop.work // 4, dtype=np.float32)
-    per_turn = data.reshape(3, -1, 16 if loop.work // 4 % 16 == 0 else 8)[:, :, 0].sum(1)
+    per_turn = data.reshape(3, -1, x86_loops._lanes())[:, :, 0].sum(1)
     for turns in (1, 3, 4):
         assert loop.run(data.ctypes.data, data.nbytes, turns) == sum(per_turn[t % 3] for t in range(turns))
 
@@ -60,7 +60,7 @@ def test_reading_goes_round():
 def test_f32_multiplies_and_adds():
     loop = x86_loops.f32()
     data = np.full(256, 0.5, np.float32)
-    chains = loop.work // (2 * (16 if x86_loops._has("avx512f") else 8))
+    chains = loop.work // (2 * x86_loops._lanes())
     assert loop.run(data.ctypes.data, data.nbytes, 2) == chains * (0.5 * 0.5 + 0.5)
 
 

@@ -44,7 +44,7 @@ def test_it_has_one_level():
         hlo_disc.compile(lambda x: x, "f32[n]", target="aarch64:sve")
 
 
-def test_code_is_its_own():
+def test_code_is_its_own(all_kernels_built):
     program = compiled()
     assert (program.target, program.features) == ("aarch64", ("neon",))
     assert struct.unpack_from("<H", program.object, 18) == (183,)

@@ -17,6 +17,7 @@ from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.cpu import native_generator, x86
 from hlo_disc.targets.workers import Workers, workers
 
+pytestmark = pytest.mark.usefixtures("all_kernels_built")
 TEXT = "define i32 @f(i32 %x) { %y = add i32 %x, 1\n ret i32 %y }"
 
 

@@ -158,7 +158,7 @@ def all_kernels_built() -> None:
 
 @pytest.fixture(autouse=True)
 def shared_kernels(request: pytest.FixtureRequest, kernels_of_the_run: Path) -> Iterator[None]:
-    """Kernels that other tests have compiled are found by tests that do not patch the compiler. Deep sweeps build all."""
+    """Tests that do not patch the compiler find kernels that others have compiled. Deep sweeps build all."""
     if depth.full or not {"monkeypatch", "all_kernels_built"}.isdisjoint(request.fixturenames):
         yield
         return

@@ -86,8 +86,8 @@ def files():
 
 
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def package(path: Path) -> str:
@@ -98,7 +98,7 @@ def package(path: Path) -> str:
 def imports(path: Path) -> set[str]:
     """The full names of all modules that a file imports, inside functions too."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in ast.walk(parsed(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -145,7 +145,7 @@ def test_a_word_of_ours_is_spelled_once():
     """Names of attributes, ops and calls: what reads them has them from where they are."""
     found: dict[str, list[str]] = {}
     for path in files():
-        for node in ast.walk(parsed(path)):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.Constant) and re.fullmatch(r"hlo_disc(\.\w\w+)+", str(node.value)):
                 found.setdefault(str(node.value), []).append(str(path.relative_to(ROOT)))
     names = {word: paths for word, paths in found.items() if not (ROOT.parent / word.replace(".", "/")).exists()}
@@ -212,7 +212,7 @@ def test_no_file_is_too_long():
 def test_docstrings_say_what_something_is_or_does(path):
     """They begin with a verb, or with a noun and its article."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    texts = [ast.get_docstring(node) for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
+    texts = [ast.get_docstring(node) for node in ast.walk(parsed(path.read_text())) if isinstance(node, kinds)]
     assert [text for text in texts if text and re.match(r"(Of|What|Who|The same)\b", text)] == []
 
 
@@ -245,7 +245,7 @@ def test_formulas_have_one_language():
     """One class over values has operators: frontends, norms and complex numbers write formulas with it."""
     found = []
     for path in [*(ROOT / "import_").rglob("*.py"), *(ROOT / "dynamic_hlo").rglob("*.py")]:
-        classes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
+        classes = [node for node in ast.walk(parsed(path.read_text())) if isinstance(node, ast.ClassDef)]
         methods = ((node, {x.name for x in node.body if isinstance(x, ast.FunctionDef)}) for node in classes)
         found += [(path.name, node.name) for node, names in methods if "__mul__" in names]
     assert sorted(found) == [("dim.py", "Dim"), ("expr.py", "Array")]
@@ -289,7 +289,7 @@ def needed(path: Path) -> set[str]:
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(parsed(path))
+    visit(parsed(path.read_text()))
     return found
 
 

@@ -173,11 +173,12 @@ peers: $(STAMP)
 
 # From the call to the first result in fresh processes, with an empty store of programs and with a full one, beside those
 # peers whose environments are there; as in make cold FILTER='GPT-2 *' REPEAT=5 ONLY_OURS=1. ADD=1 keeps what
-# build/peers/cold.json has of other programs. The page of make peers shows it.
+# build/peers/cold.json has of other programs. The page of make peers shows it. SECOND=1 times the second program of
+# each process, in build/peers/second.json.
 REPEAT ?= 3
 cold: $(STAMP)
 	$(BIN)/python -W ignore -m benchmarks.peers.cold --filter "$(FILTER)" --repeat $(REPEAT) $(if $(ONLY_OURS),--only-ours) \
-		$(if $(ADD),--add)
+		$(if $(ADD),--add) $(if $(SECOND),--second)
 
 # MiniLM as a C library, built into a C++ program by CMake, which finds Python's vectors bit for bit. Its own environment
 # has a path to compilers and CMake, and nothing else.

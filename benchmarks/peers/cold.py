@@ -1,7 +1,8 @@
 """`python -m benchmarks.peers.cold`, or `make cold`: from the call to the first result, in fresh processes.
 
 Imports, weights and inputs come before. Once with an empty store of what was compiled, and once with one that another
-process has filled, where a peer has one. Only peers whose environments are there take part.
+process has filled, where a peer has one. Only peers whose environments are there take part. With `--second` it is the
+second program of each process: a peer's first compilation imports what it needs, and is no part of it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from benchmarks.peers.machine import machine
 from benchmarks.peers.processes import FOLDER, PeerError, Process, described, environment, exported, modules
 from benchmarks.peers.report import first, page, results
 from benchmarks.peers.report.first import Cold, First, Times
-from benchmarks.program import Program, Task, chosen, programs
+from benchmarks.program import Program, Task, chosen, named, programs
 
 Peers = Mapping[str, dict[str, Any]]
+# What a process compiles before its second program: the first of these that is another one.
+SMALL = ("softmax", "matmul")
 
 
 def here(pattern: str, only_ours: bool) -> dict[str, dict[str, Any]]:
@@ -39,8 +42,9 @@ def here(pattern: str, only_ours: bool) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None]) -> first.Program:
-    """One program. The peers take turns, so that all of them see the same of what else runs."""
+def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None], second: bool = False) -> first.Program:
+    """One program, as the second one of its processes if that is asked for. The peers take turns, so that all of them
+    see the same of what else runs."""
     program, dtype = task
     found: dict[str, list[First]] = {}
     full: dict[str, list[First]] = {}
@@ -54,9 +58,9 @@ def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None]) -
                     store = stores.get(peer)
                     if turn == 0:  # fills the store, and Python compiles its files
                         once(task, peers[peer], store)
-                    found.setdefault(peer, []).append(once(task, peers[peer], None))
+                    found.setdefault(peer, []).append(once(task, peers[peer], None, second))
                     if store:
-                        full.setdefault(peer, []).append(once(task, peers[peer], store))
+                        full.setdefault(peer, []).append(once(task, peers[peer], store, second))
                 except PeerError as error:
                     missing[peer] = str(error)
     whole = {peer: times for peer, times in found.items() if peer not in missing}
@@ -69,16 +73,18 @@ def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None]) -
     }
 
 
-def once(task: Task, peer: Mapping[str, Any], store: Path | None) -> First:
-    """A process until its first result. Raises PeerError."""
-    program, dtype = task
-    file = readable(program, dtype, peer)
+def once(task: Task, peer: Mapping[str, Any], store: Path | None, second: bool = False) -> First:
+    """A process until its first result, of this program or of a small one before it. Raises PeerError."""
+    small = named(SMALL[task[0].name == SMALL[0]])
+    tasks = [(small, "f32"), task] if second else [task]
+    files = [readable(*each, peer) for each in tasks]
     process = Process(peer["module"], peer["name"])
     try:
         if store:
             process.ask("keep", PATIENCE, folder=str(store))
-        process.ask("load", PATIENCE, program=program.name, dtype=dtype, file=file)
-        taken = process.ask("first", 2 * PATIENCE, sizes=dict(program.shapes[0]), cold=store is None)
+        for (program, dtype), file in zip(tasks, files, strict=True):
+            process.ask("load", PATIENCE, program=program.name, dtype=dtype, file=file)
+            taken = process.ask("first", 2 * PATIENCE, sizes=dict(program.shapes[0]), cold=store is None)
         return {"seconds": taken["seconds"], "cpu": taken["cpu"], "stages": process.ask("stages", PATIENCE)}
     finally:
         process.close()
@@ -139,12 +145,16 @@ def cell(times: Times | None) -> str:
 @click.option("--peer", "peer_pattern", default="*", help="Peers whose name fits, as in 'OpenVINO *'.")
 @click.option("--only-ours", is_flag=True, help="hlo_disc alone.")
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1), help="Processes for each figure.")
-@click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "cold.json", show_default=True)
+@click.option("--second", is_flag=True, help="Time the second program of each process, not its first.")
+@click.option("--json", "target", type=click.Path(path_type=Path), help="cold.json or second.json by default.")
 @click.option("--add", is_flag=True, help="Keep what --json has of other programs.")
-def main(pattern: str, peer_pattern: str, only_ours: bool, repeat: int, target: Path, add: bool) -> None:
+def main(
+    pattern: str, peer_pattern: str, only_ours: bool, repeat: int, second: bool, target: Path | None, add: bool
+) -> None:
     """Time programs from the call to the first result; the figures as JSON, which the page of `make peers` shows."""
     console = Console()
     FOLDER.mkdir(parents=True, exist_ok=True)
+    target = target or FOLDER / ("second.json" if second else "cold.json")
     tasks, peers = chosen(pattern), here(peer_pattern, only_ours)
     if not tasks or not peers:
         raise click.UsageError(
@@ -161,14 +171,14 @@ def main(pattern: str, peer_pattern: str, only_ours: bool, repeat: int, target: 
     }
     with console.status("") as status:
         for task in tasks:
-            found["programs"].append(measure(task, peers, repeat, status.update))
+            found["programs"].append(measure(task, peers, repeat, status.update, second))
             results.write(merged(earlier, found), target)
     console.print(shown(merged(earlier, found)))
     for program in found["programs"]:
         for name, reason in program["missing"].items():
             console.print(f"{program['name']}, {program['dtype']}: {name} {reason}", highlight=False, markup=False)
     beside = target.with_name("results.json")
-    if beside.exists():
+    if beside.exists() and not second:
         page.write(results.read(beside), beside.with_suffix(".html"), cold=merged(earlier, found))
     console.print(str(target), highlight=False)
 

@@ -38,8 +38,25 @@ def test_a_small_program(monkeypatch, tmp_path):
     assert first.over_reference(found, "jax.jit", "cpu") == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("name", "before"), [("x + 1", "softmax"), ("softmax", "matmul")])
+def test_the_second_program_of_a_process(monkeypatch, tmp_path, name, before):
+    monkeypatch.setattr(processes, "FOLDER", tmp_path)
+    asked = []
+
+    class Process(processes.Process):
+        def ask(self, what, patience, **settings):
+            asked.append((what, settings.get("program")))
+            return super().ask(what, patience, **settings)
+
+    monkeypatch.setattr(cold, "Process", Process)
+    (task,) = chosen(name)
+    taken = cold.once(task, {**PEER, "name": "hlo_disc (JAX)"}, None, second=True)
+    assert asked == [("load", before), ("first", None), ("load", name), ("first", None), ("stages", None)]
+    assert 0 < sum(taken["stages"].values()) <= taken["seconds"]
+
+
 def test_who_fails_is_named_and_the_others_go_on(monkeypatch):
-    def once(task, peer, store):
+    def once(task, peer, store, second=False):
         if peer["name"] == "theirs" and store is None:
             raise PeerError("does not know how")
         return {"seconds": 0.5 if store else 1.0, "cpu": 2.0, "stages": {}}

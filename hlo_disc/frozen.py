@@ -12,6 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar, cast, dataclass_transform, overload
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from _typeshed import DataclassInstance
 
 C = TypeVar("C", bound=type)
@@ -32,7 +34,13 @@ def frozen(cls: C | None = None, *, eq: bool = True, kw_only: bool = False) -> C
 
     def made(cls: C) -> C:
         dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-        methods = {"__init__": _first_init(cls), "__repr__": _repr, **(_comparing(cls) if eq else {})}
+        methods: dict[str, object] = {
+            "__init__": _first_init(cls),
+            "__repr__": _repr,
+            **(_comparing(cls) if eq else {}),
+        }
+        if "__init__" not in vars(cls):
+            methods["__signature__"] = _Signature(cls)
         for name, method in methods.items():
             if name not in vars(cls):
                 setattr(cls, name, method)
@@ -71,12 +79,36 @@ def _first_init(cls: type) -> Callable[..., None]:
     return __init__
 
 
+class _Signature:
+    """The signature of a class by its fields: until the first object, that of its `__init__` says nothing."""
+
+    def __init__(self, of: type) -> None:
+        self._of = of
+
+    def __get__(self, instance: object, cls: type) -> Signature:
+        if cls is not self._of and "__init__" in vars(cls):
+            raise AttributeError("__signature__")
+        from inspect import Parameter, Signature
+
+        def parameter(of: Field[object]) -> Parameter:
+            kind = Parameter.KEYWORD_ONLY if of.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+            default = of.default if of.default is not MISSING else of.default_factory
+            default = Parameter.empty if default is MISSING else default
+            return Parameter(of.name, kind, default=default, annotation=of.type)
+
+        return Signature([parameter(each) for each in _parameters(cls)], return_annotation=None)
+
+
+def _parameters(cls: type) -> list[Field[object]]:
+    """Return the fields in the order in which `__init__` takes them."""
+    return sorted(fields(cls), key=lambda each: bool(each.kw_only))
+
+
 def _init(cls: type) -> Callable[..., None]:
     """Return `__init__`, which takes the fields in their order, the defaults of those that have one, and sets them."""
-    found = sorted(fields(cls), key=lambda each: bool(each.kw_only))
     known: dict[str, object] = {"_set": object.__setattr__, "_missing": MISSING}
     takes, body = ["self"], []
-    for each in found:
+    for each in _parameters(cls):
         if each.kw_only and "*" not in takes:
             takes.append("*")
         takes.append(f"{each.name}{_default(each, known)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import ClassVar
@@ -103,3 +104,18 @@ def test_they_are_frozen(kinds):
         with pytest.raises(FrozenInstanceError):
             change()
     assert dataclasses.is_dataclass(a) and a.x == 1.0
+
+
+def test_signatures():
+    """What documentation shows, before the first object and after it."""
+    for number, by in ((2, frozen), (4, frozen(kw_only=True)), (6, frozen(eq=False))):
+        ours = classes(by, by, by)[number]
+        assert str(inspect.signature(ours)) == str(inspect.signature(THEIRS[number]))
+        ours(x=1)
+        assert str(inspect.signature(ours)) == str(inspect.signature(THEIRS[number]))
+
+    class Own(OURS[2]):
+        def __init__(self) -> None:
+            super().__init__(5)
+
+    assert not inspect.signature(Own).parameters and Own().x == 5

@@ -156,6 +156,7 @@ def test_an_error_names_the_kernel():
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_only_what_runs_is_loaded(target):
+    gc.collect()
     before = emulated.alive()["modules"]
     executable = compiled(lambda x: jax.nn.softmax(x), "f32[m, n]", target=target)
     assert emulated.alive()["modules"] == before

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "driver/devices.h"
@@ -41,6 +42,7 @@ std::mutex mutex;
 std::map<uintptr_t, simt::Region> blocks;  // that are there
 std::map<uintptr_t, Given> given;          // that were handed out
 std::vector<Resting> resting;
+std::set<uint64_t> ended;  // allocations that have ended, and do not rest yet
 uint64_t last_number = 0;
 std::map<uintptr_t, size_t> pinned;
 size_t most = kMost, taken[devices::kCount];  // bytes of each GPU, and those that are no longer the driver's
@@ -96,7 +98,10 @@ void end(uintptr_t address, size_t bytes, uint64_t number) {
   for (size_t i = bytes; i < size; i++) kept &= reinterpret_cast<unsigned char*>(address)[i] == 0xee;
   if (!kept) queues::fail("a kernel wrote outside of its memory");
   memset(reinterpret_cast<void*>(address), 0xff, size);
-  for (Resting& one : resting) one.is_free |= one.number == number;
+  for (Resting& one : resting) {
+    if (one.number == number) return void(one.is_free = true);
+  }
+  ended.insert(number);
 }
 
 }  // namespace
@@ -120,9 +125,14 @@ bool release(uintptr_t address, void* stream) {
     if (found == given.end() || found->second.device != devices::here()) return false;
     block = found->second;
     given.erase(found);
-    resting.push_back({address, size_of(block.bytes), block.number, stream, false, block.device});
   }
   queues::put(stream, [=] { end(address, block.bytes, block.number); });
+  {
+    // Not earlier: another thread would take it, and begin to use it in this stream before it has ended there.
+    std::lock_guard<std::mutex> lock(mutex);
+    bool is_free = ended.erase(block.number) > 0;
+    resting.push_back({address, size_of(block.bytes), block.number, stream, is_free, block.device});
+  }
   if (!queues::is_hostile()) trim();
   return true;
 }

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import depth
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -260,7 +261,7 @@ print(f(np.ones((8, 5), np.float32))[0], g(np.ones((8, 5), np.float32))[0])
 
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "1 / 0", "os._exit(3)"])
 def test_a_process_may_end_right_after_its_first_call(end):
-    for _ in range(5):
+    for _ in range(depth.examples(2, 10)):
         done = run(PROGRAM + end)
         assert done.stdout == "8.0 40.0\n"
         assert done.returncode == {"": 0, "1 / 0": 1}.get(end, 3), done.stderr
@@ -281,7 +282,7 @@ h(ws, np.ones((8, 24), np.float32))
 for _ in range(3):
     threading.Thread(target=h, args=(ws, np.ones((2000, 24), np.float32)), daemon=True).start()
 """
-    for _ in range(3):
+    for _ in range(depth.examples(2, 5)):
         done = run(PROGRAM + text)
         assert done.returncode == 0, done.stderr
 

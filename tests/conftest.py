@@ -153,7 +153,7 @@ def kernels_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def all_kernels_built() -> None:
-    """No kernel of another test is found, for a test that compares the code of programs, not only its results."""
+    """No kernel of another test is found, for a test that compares code, or counts what is compiled or deferred."""
 
 
 @pytest.fixture(autouse=True)

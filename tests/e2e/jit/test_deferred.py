@@ -19,6 +19,8 @@ from hlo_disc.compiled import deferred
 from hlo_disc.errors import CompileError
 from hlo_disc.unmade import Unmade
 
+pytestmark = pytest.mark.usefixtures("all_kernels_built")  # kernels that are found are not deferred
+
 RNG = np.random.default_rng(0)
 
 

@@ -12,6 +12,8 @@ import hlo_disc.torch
 from hlo_disc.compiled import deferred
 from hlo_disc.import_.aten.imported import Interface
 
+pytestmark = pytest.mark.usefixtures("all_kernels_built")  # kernels that are found are not deferred
+
 
 @pytest.fixture(autouse=True)
 def fresh():

@@ -12,6 +12,8 @@ import tensorflow as tf
 import hlo_disc.tensorflow
 from hlo_disc.compiled import deferred
 
+pytestmark = pytest.mark.usefixtures("all_kernels_built")  # kernels that are found are not deferred
+
 RNG = np.random.default_rng(0)
 
 

@@ -74,7 +74,7 @@ def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None], s
 
 
 def once(task: Task, peer: Mapping[str, Any], store: Path | None, second: bool = False) -> First:
-    """A process until its first result, of this program or of a small one before it. Raises PeerError."""
+    """A process until the first result of a program; second: behind that of a small one. Raises PeerError."""
     small = named(SMALL[task[0].name == SMALL[0]])
     tasks = [(small, "f32"), task] if second else [task]
     files = [readable(*each, peer) for each in tasks]

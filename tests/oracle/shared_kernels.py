@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_disc.cache import archive, kernels
+from hlo_disc.cache import kernels
 from hlo_disc.options import Options
 
 
@@ -25,8 +25,7 @@ def used(place: Path) -> Iterator[None]:
     store, found = kernels.Stores(None, _Run(place, 1 << 40)), kernels.found
 
     def shared(options: Options) -> kernels.Stores | None:
-        named = options.dump or options.cache_directory or archive.PLACE.exists()
-        return found(options) if named else store
+        return found(options) if options.dump or options.cache_directory else store
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "found", shared)

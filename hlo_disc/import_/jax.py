@@ -88,7 +88,7 @@ def from_jax(
         if any(isinstance(const, jax.Ref) for const in traced.jaxpr.consts):
             raise UnsupportedOpError(USES_REF)
         callbacks: list[Callback] = []
-        lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters(callbacks))
+        lowered = jax_lowering.lower(traced, callbacks)
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]
     asked = [asked.guard() for asked in answers.asked()] if answers else []

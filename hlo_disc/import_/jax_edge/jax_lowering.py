@@ -7,6 +7,7 @@ rows of `jax_names.py`.
 from __future__ import annotations
 
 import functools
+import threading
 from typing import TYPE_CHECKING, Any
 
 from jax import lax, numpy
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from jax import Array
+    from jax.stages import Lowered, Traced
 
     from hlo_disc.import_.jax_edge.size_numbers import Size
 
@@ -32,11 +34,39 @@ if TYPE_CHECKING:
 _of_devices: Any = getattr(parallel, "_allreduce_lowering", None) or parallel._all_reduce_lowering
 
 
-def parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParameters:
-    """Return the `_private_parameters` for `Traced.lower`.
+def lower(traced: Traced, callbacks: list[jax_callbacks.Callback]) -> Lowered:
+    """Lower what was traced to StableHLO. callbacks: receives the functions that the program calls back."""
+    _install()
+    _here.lowers = True
+    try:
+        return traced.lower(lowering_platforms=("cpu",), _private_parameters=_parameters(callbacks))
+    finally:
+        _here.lowers = False
 
-    callbacks: receives the functions that the program calls back.
-    """
+
+_here = threading.local()
+
+
+@functools.cache
+def _install() -> None:
+    """Replace JAX's class of MLIR contexts, once a process."""
+    everywhere: Any = mlir.JaxIrContext
+
+    class OfPrograms(everywhere):  # type: ignore[misc]
+        """A context that loads, of MLIR's own dialects, `func`. To load all takes as long as a small program."""
+
+        def load_all_available_dialects(self) -> None:
+            self.get_dialect_descriptor("func")
+            self.allow_unregistered_dialects = True  # reading the program tells who has an op of another dialect
+
+    def context(*args: object, **options: object) -> ir.Context:
+        made: ir.Context = (OfPrograms if getattr(_here, "lowers", False) else everywhere)(*args, **options)
+        return made
+
+    mlir.JaxIrContext = context  # type: ignore[misc, assignment]
+
+
+def _parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParameters:
     reductions = (
         (parallel.psum_p, lax_internal.add_p, lax_internal.reduce_sum),
         (parallel.pmax_p, lax_internal.max_p, lax_internal.reduce_max),

@@ -148,6 +148,11 @@ REPLACED = (
             ("jax._src.interpreters.mlir.eval_dynamic_shape_as_tensor",),
         ),
     ),
+    *_replaced(
+        "MLIR's dialects that programs have no ops of are not loaded for each program",
+        "lowering_contexts",
+        Name("jax._src.interpreters.mlir.JaxIrContext", ("jax._src.interpreters.mlir.make_ir_context",)),
+    ),
 )
 
 # What we call or read: where a name is missing in the middle of a trace, tracing would be said to have failed.

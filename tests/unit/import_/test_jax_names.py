@@ -110,10 +110,11 @@ def positional(function):
     return least, most
 
 import hlo_disc.import_.jax
-from hlo_disc.import_.jax_edge import size_functions, size_questions
+from hlo_disc.import_.jax_edge import jax_lowering, size_functions, size_questions
 before = names()
 size_questions._install()
 size_functions._install()
+jax_lowering._install()
 changed, unlike = [], []
 for name, (thing, code) in names().items():
     old, old_code = before.get(name, (None, None))

@@ -217,7 +217,8 @@ def test_a_cross_compiler_is_asked_for_its_own(tmp_path):
             emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
     (tmp_path / "lapack.cc").write_text('extern "C" void spotrf_() {}\n')
     run(CROSS, *made)
-    emit([("aarch64", program)], tmp_path / "y", "y", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
+    settings = {"CXX": CROSS, "CXXFLAGS": "-O0", "LDFLAGS": f"-L{tmp_path}"}
+    emit([("aarch64", program)], tmp_path / "y", "y", settings)
     library = (tmp_path / "y" / "liby.so").read_bytes()
     assert int.from_bytes(library[18:20], "little") == 183
     assert "liblapack.so.3" in needed(library)

@@ -204,7 +204,7 @@ class JitFunction:
         return explain_function(f"{self._name}: {counted(len(found), 'program')}", found, full, html, times)
 
     def profile(self, *args: object, **kwargs: object) -> Profile:
-        """Measure the time of each kernel of the program that serves a call. It is compiled if there is none."""
+        """Measure the time of each kernel: `Executable.profile` of a call's program, compiled if there is none."""
         compiled, inputs = self._compiled_for(args, kwargs)
         return compiled.measured(inputs, seconds=1.0)
 

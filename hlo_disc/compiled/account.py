@@ -28,8 +28,8 @@ class Condition(NamedTuple):
 class Form(NamedTuple):
     """A compiled form of a launch; the first of them that applies runs.
 
-    when: all of these must hold. packed: it needs the packed form of a weight. declines: the
-    vendor's library may not take it. fast: bytes of fast memory of a block, "0" for none.
+    when: conditions that must all hold. packed: it needs the packed form of a weight. declines: the vendor's library
+    may not take it. fast: bytes of fast memory of a block, "0" for none.
     """
 
     kernel: str
@@ -42,9 +42,9 @@ class Form(NamedTuple):
 class Launch(NamedTuple):
     """A group of ops that one kernel computes.
 
-    writes: types of what it leaves in memory. ops: (name, index into the places, how many). bytes: that it reads and
-    writes, each once. operations: on numbers. factors: the type of what it multiplies, where that is matrices, else "".
-    at: its step, as memory counts them.
+    writes: types of the values that it stores in memory. ops: (name, index into the places, number). bytes: the bytes
+    that it reads and writes, each once. operations: its operations on numbers. factors: the type of the matrices that
+    it multiplies, "" if there are none. at: its step, as memory counts steps.
     """
 
     forms: Sequence[Form]
@@ -66,7 +66,7 @@ class Held(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A part of the arena; `late` where only the run knows its size. values: one after the other."""
+    """A part of the arena. late: only the run knows its size. values: its values, one after the other."""
 
     bytes: str
     late: bool
@@ -74,7 +74,7 @@ class Slot(NamedTuple):
 
 
 class Split(NamedTuple):
-    """An op that starts a kernel of its own, and why. launch: which, -1 where no kernel computes it."""
+    """An op that starts a kernel of its own, and the reason. launch: its launch, -1 if no kernel computes it."""
 
     op: str
     place: int
@@ -85,9 +85,9 @@ class Split(NamedTuple):
 class Account(NamedTuple):
     """The decisions of the compilation of a program.
 
-    places: the user's lines, "model.py:12:3 (function)", "" for one that nobody knows. flow: launches by number, in
-    order, and [text, [[name of a part, its flow]…]] for what the host computes, and for loops and branches. values: how
-    many lie in the arena. packs: packed weights.
+    places: the user's lines, "model.py:12:3 (function)", "" for an unknown one. flow: launches by number, in order, and
+    [text, [[name of a part, its flow]…]] for the host's computations, loops and branches. values: the number of values
+    in the arena. packs: the number of packed weights.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Account(NamedTuple):
 
     @property
     def kernels(self) -> list[str]:
-        """Their names, each once."""
+        """The names of the kernels, each once."""
         return list(dict.fromkeys(form.kernel for launch in self.launches for form in launch.forms))
 
     def text(self) -> str:
@@ -110,7 +110,7 @@ class Account(NamedTuple):
 
 
 def parse(text: str) -> Account:
-    """Reads `Account.text`. Raises FormatError for what is none."""
+    """Read the text of `Account.text`. Raises FormatError for any other text."""
     try:
         account: Account = _read(Account, json.loads(text))
         _check_numbers(account)
@@ -120,7 +120,7 @@ def parse(text: str) -> Account:
 
 
 def _read(kind: object, value: object) -> Any:
-    """`value` as a record, from the list of its fields, a Sequence, a tuple or a plain type. Raises ValueError."""
+    """Read `value` as a record (a list of its fields), a Sequence, a tuple or a plain type. Raises ValueError."""
     form, kinds = _form(kind)
     if kind is Any or form is None and type(value) is kind:
         return value
@@ -133,7 +133,7 @@ def _read(kind: object, value: object) -> Any:
 
 @functools.cache
 def _form(kind: object) -> tuple[Callable[..., object] | None, Any]:
-    """Return what constructs a value of this type from a list, and the types of its elements; None for a plain type."""
+    """Return the constructor of a type from a list, None for a plain type, and the types of the list's elements."""
     if hasattr(kind, "_make"):
         return kind._make, [*typing.get_type_hints(kind).values()]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -141,7 +141,7 @@ def _form(kind: object) -> tuple[Callable[..., object] | None, Any]:
 
 
 def _check_numbers(account: Account) -> None:
-    """Raises ValueError for a place or a launch that there is not."""
+    """Check the numbers of places and launches. Raises ValueError for one that does not exist."""
     places = [place for launch in account.launches for _, place, _ in launch.ops] + [x.place for x in account.splits]
     launches = [*_numbers(account.flow), *(split.launch for split in account.splits if split.launch != -1)]
     for what, numbers, count in (("place", places, len(account.places)), ("launch", launches, len(account.launches))):
@@ -151,7 +151,7 @@ def _check_numbers(account: Account) -> None:
 
 
 def _numbers(flow: Sequence[object]) -> Iterator[int]:
-    """The launches of a flow, and of those in it."""
+    """Yield the launches of a flow, and of the flows in it."""
     for item in flow:
         if isinstance(item, list):
             _, parts = _read(tuple[str, Sequence[tuple[str, Sequence[Any]]]], item)

@@ -1,9 +1,9 @@
-"""Kernels of an executable that are made after it is linked: when a call first launches them, or before, by a thread.
+"""Kernels of an executable that are compiled after it is linked: by a thread, or when a call first launches them.
 
-A call compiles only the kernels that it may take. Host code has a slot for each other one, which is filled as soon as
-the kernel is made: at the latest when it is first launched (`ral_launch_deferred`). The thread that launches a kernel
-makes it, and waits for no other one. After the call a thread of the process makes the rest, one by one, at a low
-priority. When all kernels of a program are there, it makes the program as a whole, as it is saved.
+A call compiles only the kernels that it may take. Host code has a slot for each other kernel, which is filled as soon
+as the kernel is compiled: at the latest when it is first launched (`ral_launch_deferred`). The thread that launches a
+kernel compiles it, and waits for no other kernel. After the call a thread of the process compiles the rest, one by one,
+at a low priority. When it has compiled all kernels of a program, it builds the whole program, which is what is saved.
 """
 
 from __future__ import annotations
@@ -35,37 +35,38 @@ class Unmade(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """The kernels, by name. A function of a kernel has its name behind `prefix`, and more behind it."""
+        """The names of the kernels. A function of a kernel is named by `prefix`, the kernel's name and a suffix."""
         ...
 
     @property
     def prefix(self) -> str: ...
 
     def make(self, name: str, known: Collection[str]) -> bytes:
-        """Object code of a kernel, which may call functions that are known, by symbol.
+        """Compile a kernel, which may call the known functions by symbol. Return its object code.
 
         Raises CompileError, UnsupportedOpError.
         """
         ...
 
     def whole(self, made: Sequence[bytes]) -> bytes:
-        """Object code of the program, of that of all these kernels, which is then kept for other processes."""
+        """Build the program from the object code of its kernels, and keep it for other processes. Return its code."""
         ...
 
 
 class Linked(Protocol):
-    """Object code in this process; it lives as long as this does."""
+    """Object code that is linked into this process; it lives as long as this object does."""
 
     def address(self, name: str) -> int: ...
 
     def functions(self) -> Mapping[str, int]:
-        """All functions, by name."""
+        """Return the addresses of all functions, by name."""
         ...
 
 
 class Tally:
-    """The number of kernels of a program that are made later, of those that are not made yet, and the seconds that the
-    others took.
+    """The number of deferred kernels of a program.
+
+    total: all of them. waiting: those that are not compiled yet. seconds: the time that the others took.
     """
 
     def __init__(self, total: int):
@@ -73,17 +74,18 @@ class Tally:
         self.lock = threading.Lock()
 
     def count(self, seconds: float) -> None:
-        """Count one more that was made."""
+        """Count one more kernel that was compiled, in so many seconds."""
         with self.lock:
             self.waiting -= 1
             self.seconds += seconds
 
 
 class Deferred:
-    """The deferred kernels of an executable, which holds it. Any thread may ask for any of them, at once.
+    """The deferred kernels of an executable, which holds this object. Threads may ask for any of them at the same time.
 
-    first: the code that there is. link: puts object code into the process, with the addresses of what it may call.
-    packs_inputs: opened when all kernels are there, so that packed inputs are waited for by nobody.
+    first: the code that is already linked. link: links object code into the process, with the addresses of functions
+    that it may call. packs_inputs: opened when all kernels are compiled. Until then calls pack no inputs, so that no
+    call waits for kernels that read packed inputs.
     """
 
     def __init__(self, unmade: Unmade, first: Linked, link: Callable[[bytes, Mapping[str, int]], Linked]):
@@ -103,7 +105,7 @@ class Deferred:
         _alive.add(self)
 
     def renew_locks(self) -> None:
-        """Forget who has a lock: in a child process those threads are not."""
+        """Replace all locks. The threads that hold them do not exist in a child process."""
         self._locks: Mapping[str, AbstractContextManager[object]] = {
             name: threading.RLock() for name in self._names.values()
         }
@@ -111,13 +113,14 @@ class Deferred:
         self.tally.lock = threading.Lock()
 
     def __call__(self, function: str) -> int:
-        """The address of a function of a kernel, by its symbol. Raises what making the kernel raises."""
+        """Return the address of a kernel's function, by its symbol. Raises the errors of the kernel's compilation."""
         name = self._names[function.removeprefix(self._prefix).split("_")[0]]
         return self._make(name).address(function)
 
     def _make(self, name: str) -> Linked:
-        """Make a kernel, unless it is there. A thread that comes while another one makes it waits; after an error it
-        tries itself.
+        """Compile and link a kernel, unless that is done. Return it.
+
+        While another thread compiles it, the calling thread waits; after an error it tries itself.
         """
         if name not in self._linked:
             with _makers.one(), self._locks[name]:
@@ -137,18 +140,18 @@ class Deferred:
         return self._linked[name]
 
     def _fill(self, linked: Linked) -> None:
-        """Let launches find a kernel. Those of XLA's threads then never wait for Python, which may be going."""
+        """Fill the slots of a kernel. XLA's threads that launch it then never wait for Python, which may be ending."""
         for function, address in linked.functions().items():
             with suppress(KeyError):  # the kernel's own functions have none
                 ral.fill(self._first.address(f"{function}{SLOT}"), address)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all is done."""
+        """Whether the whole program is built."""
         return self._whole is not None
 
     def whole(self) -> bytes:
-        """Object code of the program with all its kernels. Raises what making them raises."""
+        """Return the object code of the program with all its kernels. Raises the errors of their compilation."""
         with _makers.one(), self._whole_lock:
             if self._whole is None:
                 assert self._unmade is not None
@@ -161,9 +164,9 @@ class Deferred:
         return self._whole
 
     def advance(self) -> bool:
-        """Make one more kernel, or after the last one the program; returns whether there is more to do.
+        """Compile one more kernel, or after the last one build the program. Return whether there is more to do.
 
-        A kernel that cannot be made is left to the call that asks for it, which says why.
+        A kernel that cannot be compiled is left to the call that asks for it, which raises the error.
         """
         try:
             if self._left:
@@ -178,9 +181,10 @@ class Deferred:
 
 
 class _Makers:
-    """The threads that make kernels now. The process's exit and its forks wait for them.
+    """The threads that compile kernels now. The process's exit and its forks wait for them.
 
-    At exit LLVM's data goes, and Python ends threads wherever they are. A child would find locks that nobody releases.
+    Exit destroys LLVM's data, and Python ends threads wherever they are. A child process would inherit locks that no
+    thread releases.
     """
 
     def __init__(self) -> None:
@@ -195,9 +199,10 @@ class _Makers:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """The calling thread is one, as soon as no other one holds them.
+        """Register the calling thread as one of the threads, once no other thread holds them.
 
-        At exit that is for a while. Mostly the process is gone then; if not, something waits for this thread.
+        At exit it waits for _PATIENCE only. Mostly the process has ended by then; if not, something waits for this
+        thread.
         """
         me = threading.get_ident()
         with self._change:
@@ -218,7 +223,7 @@ class _Makers:
         return over or self._holder in (None, thread) or thread in self._depths
 
     def hold(self) -> None:
-        """Let no other thread become one, and wait for those that are."""
+        """Hold the threads: let no other thread become one of them, and wait until those that are have finished."""
         me = threading.get_ident()  # a finaliser that runs in a thread which makes a kernel may fork
         with self._change:
             self._change.wait_for(lambda: self._may_go_on(me))
@@ -232,16 +237,16 @@ class _Makers:
             self._change.notify_all()
 
     def end(self) -> None:
-        """Hold them for a while."""
+        """Hold the threads at exit. After _PATIENCE a thread may go on."""
         self._until = time.monotonic() + _PATIENCE
         self.ended = True
         self.hold()
 
 
 class _Background:
-    """The thread of this process that makes what is deferred. It ends when nothing is left, and comes again.
+    """The thread of this process that compiles deferred kernels. It ends when none is left, and starts again for more.
 
-    A step makes one kernel, or one program of kernels that are there.
+    A step compiles one kernel, or builds one program whose kernels are all compiled.
     """
 
     def __init__(self) -> None:
@@ -254,7 +259,7 @@ class _Background:
         self._thread: threading.Thread | None = None
 
     def add(self, deferred: Deferred) -> None:
-        """Kernels to make, if their executable lives until then."""
+        """Queue kernels to compile, if their executable lives until then."""
         with self._lock:
             if _makers.ended:
                 return
@@ -281,14 +286,14 @@ class _Background:
 
     @staticmethod
     def _advance(reference: weakref.ref[Deferred]) -> bool:
-        """Make a step; the executable may go before and behind it."""
+        """Do one step. Return whether there is more to do. The executable may be freed before the step and after it."""
         with _makers.one():
             deferred = reference()
             return deferred is not None and not _makers.ended and deferred.advance()
 
 
 def _lower_priority() -> None:
-    """Let the system prefer other threads, if it knows threads."""
+    """Let the system prefer other threads, if it has priorities of threads."""
     with suppress(OSError, AttributeError):
         least = 19
         nice = min(os.getpriority(os.PRIO_PROCESS, 0) + _NICE, least)
@@ -301,7 +306,7 @@ background = _Background()
 
 
 def _start_over() -> None:
-    """In a child process."""
+    """Reset all threads and locks in a child process."""
     _makers.renew()
     background.renew()
     for deferred in list(_alive):

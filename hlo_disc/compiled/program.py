@@ -39,7 +39,7 @@ def _type(row: InputRow | OutputRow) -> str:
 
 
 class GuardRow(NamedTuple):
-    """A condition on two dim expressions, and the message when it fails: `{k}` in that is the value of args[k]."""
+    """A condition on two dim expressions, and the message if it fails; `{k}` in the message is the value of args[k]."""
 
     lhs: str
     relation: str
@@ -52,7 +52,8 @@ class GuardRow(NamedTuple):
 class PackRow(NamedTuple):
     """An operand that is kept in another form.
 
-    kind, number: "input" or "constant", and which of them. size: bytes of the packed form. function: what makes it.
+    kind, number: "input" or "constant", and its number. size: bytes of the packed form. function: the function that
+    computes it.
     """
 
     kind: str
@@ -103,10 +104,10 @@ class LibraryCall(NamedTuple):
 
 
 class LinkedCall(NamedTuple):
-    """A library call with what this process has for it.
+    """A library call with the addresses that this process has for it.
 
-    handlers: their addresses by stage, 0 where there is none. skip_empty: whether empty matrices are skipped.
-    function: the address of the function of LAPACK's that it is for, or 0.
+    handlers: addresses of its handlers by stage, 0 if there is none. skip_empty: whether empty matrices are skipped.
+    function: the address of the LAPACK function that the call is for, or 0.
     """
 
     call: LibraryCall
@@ -119,22 +120,23 @@ class Program(NamedTuple):
     """A compiled program, which `save` writes.
 
     object: object code of the target, with `plan`, `main` and the `pack` functions.
-    constants: what kernels read; empty where they read packed forms alone, and these are made. packed: the numbers of
-        those that are, or may be. forms: by pack, the packed form of a constant, once it is made; else empty. given: of
-        constants that were left out, since whoever reads the program has them: (number, which one it is to the reader).
-    wide_kernels: modules of MLIR bytecode, where calls may need other kernels than those in `object`: with indices of
-        64 bits.
+    constants: the values that kernels read; empty for one of which they read only a packed form that is computed
+        already. packed: the numbers of the constants of which they read only packed forms. forms: for each pack, the
+        packed form of a constant, empty until it is computed. given: (number, the reader's number) of each constant
+        that is left out, since the reader of the program has it.
+    wide_kernels: modules of MLIR bytecode, if calls may need kernels with indices of 64 bits in place of those in
+        `object`.
     target, features: the kind of machine that the object code is for, and the features that it uses.
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
-    asked: what holds at the calls that the program is for; the message says who asked.
-    env: where `plan` leaves what for `main`, and for who calls it.
-    unread: inputs whose sizes alone matter, by number.
-    account: what was decided and why, as `account.parse` reads it; "" where nobody is to know.
+    asked: conditions that hold at the calls that the program is for; each message says who asked.
+    env: the layout of the values that `plan` writes for `main` and for their caller.
+    unread: the numbers of inputs of which only the sizes matter.
+    account: the decisions and their reasons, as `account.parse` reads them; "" if they are not kept.
     structure: how the outputs nest, as JSON; "" for a plain sequence. arguments: how the inputs nest in (args, kwargs),
-        if a call may give them so.
+        if a call may pass them so.
     compile_ms: milliseconds of each stage.
-    source: what `hlo_disc.compile` took it from, in words.
-    entry: of an entry of the cache the name, which tells it from others; else "".
+    source: the source that `hlo_disc.compile` read, in words.
+    entry: the unique name of an entry of the cache; "" for any other program.
     """
 
     object: bytes
@@ -163,12 +165,12 @@ class Program(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Bytes of constants and packed forms."""
+        """The number of bytes of constants and packed forms."""
         return sum(x.nbytes for x in (*self.constants, *self.forms))
 
 
 def dtype_named(name: str) -> np.dtype:
-    """The numpy dtype of this name, ml_dtypes' included. Raises TypeError for an unknown name."""
+    """Return the numpy dtype of this name, also one of ml_dtypes. Raises TypeError for an unknown name."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -178,5 +180,5 @@ def dtype_named(name: str) -> np.dtype:
 
 
 def calling_back(program: Program) -> list[LibraryCall]:
-    """The calls of Python functions."""
+    """Return the calls of Python functions."""
     return [call for call in program.calls if any(x.callback is not None for x in call.config)]

@@ -34,7 +34,10 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 class Section(NamedTuple):
-    """Bytes of a file, from the first multiple of ALIGNMENT behind its header on. digest: in hexadecimal digits."""
+    """A range of bytes in a file.
+
+    start: the offset from the first multiple of ALIGNMENT behind the header. digest: in hexadecimal digits.
+    """
 
     start: int
     size: int
@@ -52,11 +55,11 @@ _NO_FIELDS = ("object", "wide_kernels", "constants", "forms", "callback")
 
 
 def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
-    """Write a program as one file, by its path or open, that `read` reads on any machine.
+    """Write a program to one file, a path or an open file, which `read` reads on any machine.
 
-    A file that is there already is replaced as a whole: programs that were read from it stay as they are.
+    An existing file is replaced as a whole: programs that were read from it stay as they are.
 
-    Raises UnsupportedOpError for one that calls Python functions.
+    Raises UnsupportedOpError for a program that calls Python functions.
     """
     for call in calling_back(program):
         raise UnsupportedOpError(
@@ -90,14 +93,14 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
 
 
 class Sections:
-    """Bytes one behind the other, each from a multiple of ALIGNMENT on. parts: all of them, with what is between."""
+    """Sections, one after the other, each from a multiple of ALIGNMENT on. parts: their bytes, and the gaps between."""
 
     def __init__(self) -> None:
         self.size = 0
         self.parts: list[bytes | memoryview] = []
 
     def add(self, data: bytes | memoryview) -> Section:
-        """Put bytes behind all others."""
+        """Append bytes. Return their section."""
         gap = -self.size % ALIGNMENT
         section = Section(self.size + gap, len(data), f"{ral.digest(data):x}")
         self.parts += [bytes(gap), data]
@@ -105,18 +108,18 @@ class Sections:
         return section
 
     def add_array(self, array: np.ndarray) -> Section:
-        """Put an array's bytes behind all others."""
+        """Append the bytes of an array. Return their section."""
         return self.add(_bytes(array))
 
 
 def _end(header: int) -> int:
-    """Where a header of so many bytes ends."""
+    """Return the offset in the file at which a header of so many bytes ends."""
     return PREFIX.size + header
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A file that takes the place of another one, or of none, when it is complete."""
+    """Open a new file that takes this path when it is complete, in place of an existing file if there is one."""
     whole = os.path.realpath(path)
     made = os.path.join(os.path.dirname(whole), f".{os.path.basename(whole)}.{os.urandom(8).hex()}")
     try:
@@ -136,9 +139,9 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def content_hash(program: Program) -> int:
-    """63 bits that tell programs apart, by all that has a part in what a call does.
+    """Return a hash of 63 bits of everything in a program that affects what a call does.
 
-    Those of a program that calls Python functions are its own, and no other process has them.
+    For a program that calls Python functions it is random: no other process has it.
     """
     import hashlib
     import secrets
@@ -157,7 +160,7 @@ def content_hash(program: Program) -> int:
 
 
 def read(path: str | os.PathLike[str], mapped: bool = True) -> Program:
-    """Read what `save` wrote. mapped: constants lie in the file, which must stay as it is; else they are copies.
+    """Read a file of `save`. mapped: constants lie in the file, which must not change; else they are copies.
 
     Raises FormatError for another format version or a damaged file, FileNotFoundError.
     """
@@ -166,13 +169,13 @@ def read(path: str | os.PathLike[str], mapped: bool = True) -> Program:
 
 
 def read_open(file: BinaryIO, name: str) -> Program:
-    """Read what `save` wrote from an open file, which messages call `name`. Raises FormatError."""
+    """Read an open file of `save`, which messages call `name`. Raises FormatError."""
     content = _content(file)
     try:
         return _read(content)
     except FormatError as error:
         raise FormatError(f"{name} ({len(content)} bytes) {error}") from None
-    # What is damaged makes json raise, and numpy.
+    # json and numpy raise these for a damaged file.
     except (_Damaged, ValueError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
         reason = f"its header{error}" if isinstance(error, _Damaged) else str(error)
         raise FormatError(
@@ -181,7 +184,7 @@ def read_open(file: BinaryIO, name: str) -> Program:
 
 
 def release_pages(program: Program) -> None:
-    """Give back the memory of mapped constants: what is read again comes from the file, or from the system's copy."""
+    """Give back the memory of mapped constants. Later reads take them from the file, or from the system's copy."""
     arrays = (*program.constants, *program.forms)
     maps = {id(x): x for x in map(_map_of, arrays) if x is not None}
     for one in maps.values():
@@ -189,7 +192,7 @@ def release_pages(program: Program) -> None:
 
 
 def _map_of(array: np.ndarray) -> mmap.mmap | None:
-    """Return the mapped file that an array is a part of; None for an array elsewhere."""
+    """Return the mapped file that holds an array; None for an array elsewhere."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -197,7 +200,7 @@ def _map_of(array: np.ndarray) -> mmap.mmap | None:
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as `save` lets it begin, which no StableHLO module does."""
+    """Return whether a file begins as those of `save` do. No StableHLO module does."""
     with open(path, "rb") as file:
         return file.read(len(_KIND)) == _KIND
 
@@ -223,7 +226,7 @@ def _read(content: memoryview) -> Program:
 
 
 class _Header(NamedTuple):
-    """The fields of the header beside the program's."""
+    """The fields of the header, without the program's."""
 
     code: Section
     modules: tuple[Section, ...]
@@ -232,7 +235,7 @@ class _Header(NamedTuple):
 
 
 def _header(content: memoryview) -> tuple[dict[str, Json], memoryview]:
-    """The header, and what is behind it. Raises FormatError for another kind of file, or one without its end."""
+    """Return the header and the sections behind it. Raises FormatError for another kind of file or a truncated one."""
     if not content:
         raise FormatError(f"is no hlo_disc executable: it is empty; {_AGAIN}")
     start = bytes(content[: len(_KIND)])
@@ -261,7 +264,7 @@ def _header(content: memoryview) -> tuple[dict[str, Json], memoryview]:
 
 
 def _content(file: BinaryIO) -> memoryview:
-    """All of an open file, mapped where it is one on disk."""
+    """Return the content of an open file, mapped if the file is on disk."""
     if isinstance(file, io.BytesIO):
         return file.getbuffer()
     empty = not os.fstat(file.fileno()).st_size  # nothing can be mapped of that
@@ -269,7 +272,7 @@ def _content(file: BinaryIO) -> memoryview:
 
 
 def _checked(behind: memoryview, name: str, section: Section) -> memoryview:
-    """The bytes of a section. Raises FormatError where the file ends before, ValueError for another digest."""
+    """Return the bytes of a section. Raises FormatError if the file is too short, ValueError for another digest."""
     data = behind[section.start : section.start + section.size]
     if section.start < 0 or len(data) != section.size:
         raise FormatError(
@@ -281,7 +284,7 @@ def _checked(behind: memoryview, name: str, section: Section) -> memoryview:
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    """Bytes at a place where code may expect them: there they are in a file that is mapped, but not in every buffer."""
+    """Return bytes at an aligned address, as code may expect: in a mapped file they are, but not in every buffer."""
     if array.ctypes.data % ALIGNMENT == 0 or not array.size:
         return array
     room = np.empty(array.size + ALIGNMENT, np.uint8)
@@ -302,7 +305,7 @@ def _record(value: _Record) -> dict[str, Json]:
 
 
 def _to_json(value: object) -> Json:
-    """Records by their fields' names, without those of _NO_FIELDS."""
+    """Convert a value to JSON. Records become fields by name, without those of _NO_FIELDS."""
     if hasattr(value, "_fields"):
         return _record(value)
     if isinstance(value, tuple):
@@ -314,14 +317,14 @@ def _to_json(value: object) -> Json:
 
 
 class _Damaged(Exception):
-    """Raised for a wrong value in the header. Each reader of an enclosing value puts a step of the path in front."""
+    """An error for a wrong value in the header. Each reader of an enclosing value puts a step of the path in front."""
 
     def within(self, step: str) -> "_Damaged":
         return _Damaged(step + str(self))
 
 
 def _from_json(kind: Callable[..., object], value: Json) -> Any:
-    """`value` as a record, tuple[X, ...], Mapping[str, X], int, float or str. Raises _Damaged when it is none."""
+    """Read `value` as a record, tuple[X, ...], Mapping[str, X], int, float or str. Raises _Damaged if it is not one."""
     form, part = _form(kind)
     if form is dict:
         return kind(**_fields(kind, value))
@@ -344,7 +347,7 @@ def _part(kind: Callable[..., object], value: Json, place: int | str) -> object:
 
 
 def _fields(kind: Callable[..., object], value: Json) -> dict[str, Any]:
-    """The fields of a record that are in the header."""
+    """Read the fields of a record that are in the header. Raises _Damaged."""
     _, kinds = _form(kind)
     if not isinstance(value, dict):
         raise _Damaged(f" is {value!r:.40}, not the fields of {kind.__name__}")

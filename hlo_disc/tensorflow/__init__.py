@@ -39,19 +39,20 @@ def compile(
     Args:
         function: a Python function, a `tf.function`, one of its concrete functions, or a Keras model.
         input_signature: a `tf.TensorSpec` for each parameter, with None for unknown sizes, in a list unless there is
-            one parameter; not needed where the function has one.
-        dims: names of the sizes, an input's name -> shape string, as `{"x": "(b, s, _)"}`: those of one name are equal.
-        constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`.
-        options: how to compile and run; by default what the environment says.
-        overrides: fields of `Options` by name, over `options`.
+            one parameter; not needed if the function has a signature.
+        dims: names of the sizes, from an input's name to a shape string, as `{"x": "(b, s, _)"}`: sizes of one name are
+            equal.
+        constraints: conditions that hold for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`.
+        options: how to compile and run; by default the environment's options.
+        overrides: fields of `Options` by name, which take precedence over `options`.
 
     Returns:
         A function of tensors.
 
     Raises:
-        UnsupportedOpError: an op that cannot be compiled, with its line.
-        ArgumentError: no function of TensorFlow, or a signature, dims or options that do not fit.
-        ShapeError: sizes that can never agree.
+        UnsupportedOpError: an op cannot be compiled; the message has its line.
+        ArgumentError: the argument is no function of TensorFlow, or the signature, dims or options do not fit.
+        ShapeError: sizes can never agree.
     """
     imported = Imported(concrete_of(function, input_signature))
     texts = constraint_texts(constraints)
@@ -59,12 +60,12 @@ def compile(
 
 
 def jit(function: Callable[..., object] | None = None, *, options: Options | None = None, **overrides: object) -> Any:
-    """A function of tensors that is compiled when it is first called, and then serves calls of any shape.
+    """Return a function that is compiled at its first call, and then serves calls of any shape.
 
     Args:
-        function: a Python function of tensors, in any nest; without one, a decorator.
-        options: how to compile and run; by default what the environment says.
-        overrides: fields of `Options` by name, over `options`.
+        function: a Python function of tensors, in any nest; without it, `jit` returns a decorator.
+        options: how to compile and run; by default the environment's options.
+        overrides: fields of `Options` by name, which take precedence over `options`.
 
     Returns:
         The function, or a decorator.

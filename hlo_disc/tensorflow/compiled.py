@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 class Compiled:
-    """A function of tensors; made by `hlo_disc.tensorflow.compile`. Any thread may call it.
+    """A compiled function of tensors, from `hlo_disc.tensorflow.compile`. Any thread may call it.
 
-    Called with tensors, arrays or numbers, it gives what the function gives, of any shape that fits its signature. In a
-    `tf.function` it is an op of its graph, and the program is saved with the graph. Variables are read at each call,
-    and those that the function assigns to are assigned to after it.
+    A call takes tensors, arrays or numbers of any shape that fits the signature, and returns the function's results. In
+    a `tf.function` the call is an op of the graph, and the program is saved with the graph. Each call reads the
+    variables, and after the program has run it assigns to those that the function assigns to.
 
     Args:
-        imported: the function with what it captured.
-        executable: the program, whose inputs are those of the function and what it captured, and whose results those
-            of the function and the new values of the variables to which it assigns.
-        constraints: what it was compiled with.
+        imported: the function with its captured variables and tensors.
+        executable: the program. Its inputs are those of the function, and then the captured ones. Its results are those
+            of the function, and then the new values of the variables to which the function assigns.
+        constraints: the conditions on dims that it was compiled with.
     """
 
-    autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
+    autograph_info__: dict[str, Any] = {}  # AutoGraph does not convert objects that have this
 
     def __init__(self, imported: Imported, executable: Executable, constraints: Sequence[str] = ()):
         self.executable = executable
@@ -53,25 +53,25 @@ class Compiled:
         self._run = self._first if executable.tally else executable.native
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        """Run.
+        """Run the function.
 
         Args:
-            args: what the function takes.
-            kwargs: the same by name.
+            args: the arguments of the function.
+            kwargs: its keyword arguments.
 
         Returns:
-            What the function gives, with tensors.
+            The results of the function, with tensors.
 
         Raises:
-            ArgumentError: arguments that do not fit the signature.
-            ShapeError: sizes that are not the program's, or disagree.
-            OutOfMemoryError: no memory for results or intermediates.
+            ArgumentError: arguments do not fit the signature.
+            ShapeError: sizes are not the program's, or disagree.
+            OutOfMemoryError: there is no memory for results or intermediates.
         """
         flat = self._flat(args, kwargs)
         return self.packed(self.run(flat))
 
     def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Flat results of flat tensors: of the op, but for eager calls that no tape records, which need no op."""
+        """Return the flat results of flat tensors. Eager calls that no tape records need no op."""
         captures = self.imported.captures
         results: Sequence[Any]
         if is_direct() and (inputs or captures):
@@ -86,7 +86,7 @@ class Compiled:
         return results[: self._count]
 
     def _first(self, *tensors: Tensor) -> Sequence[Tensor]:
-        """The first call of a program. After it a thread makes the kernels that it did not take."""
+        """Run the first call of a program. After it, a thread compiles the kernels that the call did not take."""
         self._run = self.executable.native
         try:
             return self._run(*tensors)
@@ -94,7 +94,10 @@ class Compiled:
             self.executable.make_deferred()
 
     def is_for(self, shapes: Sequence[Sequence[int | None]]) -> bool:
-        """Whether these sizes of its arguments have the program that it is: not where it assumes others of them."""
+        """Return whether the program is for arguments of these sizes: it may assume other ones.
+
+        If a size is unknown, the result is True.
+        """
         if not self.executable.linked.asked:
             return True
         held = [tuple(x.shape) for x in self.imported.captures]
@@ -102,7 +105,7 @@ class Compiled:
         return None in sizes or not self.executable.native.unmet(sizes)
 
     def gives(self, exact: ConcreteFunction) -> bool:
-        """Whether its results have the number, types and shapes of those of the function, traced for some sizes."""
+        """Return whether its results have the number, types and shapes of those of `exact`, a trace for some sizes."""
         inputs = [*exact.graph.inputs[: self.imported.count], *self.imported.captures]
         sizes = self._op.sizes(inputs)[: self._count]
         if len(inputs) != len(self.executable.linked.inputs) or len(sizes) != len(exact.graph.outputs):
@@ -113,7 +116,7 @@ class Compiled:
         )
 
     def packed(self, results: Sequence[Tensor]) -> object:
-        """Results as the function nests them."""
+        """Nest flat results as the function does."""
         if isinstance(self._structure, tf.Tensor):
             return results[0]
         if self._is_flat:
@@ -136,8 +139,8 @@ class Compiled:
             raise ArgumentError(f"{self.imported.concrete.graph.name}: {error}") from None
 
     def gradients(self, inputs: list[Tensor], grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        """Those of the op's inputs, None for an input that has none, of those of its results."""
-        grads = grads[: self._count]  # what is assigned has none: a variable is another one from then on
+        """Return the gradients of the op's inputs, None for an input without one, from those of its results."""
+        grads = grads[: self._count]  # new values of variables have none: a variable is another one from then on
         pattern = tuple(g is not None for g in grads)
         with self._lock:
             if pattern not in self._backward:
@@ -148,7 +151,7 @@ class Compiled:
     def explain(
         self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
     ) -> str:
-        """How it is compiled: `Executable.explain`."""
+        """Describe how the function is compiled, as `Executable.explain` does."""
         return self.executable.explain(full, html, profile)
 
     def profile(self, *args: object, seconds: float = 1.0, **kwargs: object) -> Profile:
@@ -169,7 +172,7 @@ class Compiled:
 
 
 def is_direct() -> bool:
-    """Whether a call now is eager, with no tape to record it: it needs no op."""
+    """Return whether a call now is eager and no tape records it. Such a call needs no op."""
     return bool(context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty())
 
 
@@ -178,7 +181,7 @@ def _read(x: Tensor | tf.Variable) -> Tensor:
 
 
 def _read_now(x: Tensor | tf.Variable) -> Tensor:
-    """Read a variable eagerly, where no tape records it: `read_value` takes four times as long."""
+    """Read a variable eagerly when no tape records it: `read_value` takes four times as long."""
     if not isinstance(x, tf.Variable):
         return x
     code = x.dtype.as_datatype_enum
@@ -190,17 +193,17 @@ def _assign(x: tf.Variable, value: Tensor) -> None:
 
 
 def _assign_now(x: tf.Variable, value: Tensor) -> None:
-    """Assign to a variable eagerly, where the program has checked types and sizes: `assign` takes twice as long."""
+    """Assign to a variable eagerly. The program has checked types and sizes already: `assign` takes twice as long."""
     code = x.dtype.as_datatype_enum
     pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "AssignVariableOp", None, x.handle, value, "dtype", code)
 
 
 class _Backward:
-    """The gradients of a function for those of some of its results, as a program of its own.
+    """A program that computes the gradients of a function's inputs from those of some of its results.
 
-    It takes what the op was given: variables have the values that they had then.
+    It takes the inputs of the op's call, so captured variables have the values that they had then.
 
-    ranks: of the results, which TensorFlow may not know.
+    pattern: for each result, whether it has a gradient. ranks: the ranks of the results, which TensorFlow may not know.
     """
 
     def __init__(self, imported: Imported, pattern: Sequence[bool], ranks: Sequence[int]):

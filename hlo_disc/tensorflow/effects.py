@@ -1,4 +1,4 @@
-"""The effects of a graph's ops besides their results: none that is visible, assignments to variables, or others."""
+"""The effects of a graph's ops besides their results: no visible effect, assignments to variables, or others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from hlo_disc.tensorflow.types import Graph, GraphFunction, Operation, Tensor
 
 
-# Checks and texts that hand on their operand.
+# Ops that check or print their operand, and return it.
 CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
-# What hands on its operand: a loop that returns an argument through one has not changed it.
+# Ops that return their operand: a loop that returns an argument through one has not changed it.
 NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *CHECKS))
 HANDED_ON = frozenset((*NOTHING, "IdentityN"))
-LEFT_OUT = ("Assert", "ControlTrigger", "NoOp", "PrintV2")  # without a result, that anyone could need
-# Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
-# XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
+LEFT_OUT = ("Assert", "ControlTrigger", "NoOp", "PrintV2")  # without a result that an op could need
+# Stateful ops that compiled functions leave out if no result needs them. Nothing is checked or printed, as under XLA.
+# Reading a variable or the time, or drawing a number, has no visible effect.
 _READS = (
     "Const",
     "Empty",
@@ -59,14 +59,14 @@ ASSIGNS = frozenset(
     )
 )
 _LOOPS = ("While", "StatelessWhile")
-# What is kept with a graph, and with a function that came as a definition, so that it lives as long.
+# Attributes of a graph, and of a function that came as a definition, for data that lives as long as these.
 _ASSIGNED, _GRAPH = "_hlo_disc_assigned", "_hlo_disc_graph"
 
 
 def assigned_inputs(graph: Graph) -> Mapping[int, Operation]:
-    """Which inputs of a graph are variables to which it assigns, each with the first op that does.
+    """Return the inputs of a graph that are variables to which it assigns, each with the first op that does.
 
-    Raises UnsupportedOpError for a variable that is no input.
+    Raises UnsupportedOpError for an assignment to a variable that is no input.
     """
     version, known = getattr(graph, _ASSIGNED, (None, {}))
     if version == graph.version:  # gradients add ops
@@ -88,7 +88,10 @@ def assigned_inputs(graph: Graph) -> Mapping[int, Operation]:
 
 
 def assigned_operands(op: Operation) -> Mapping[int, Operation]:
-    """Which operands of an op are variables to which it, or a function that it calls, assigns, each with what does."""
+    """Return the operands of an op that are variables to which it assigns, each with the op that does.
+
+    That op may be one of a function that the op calls.
+    """
     places = [i for i, x in enumerate(op.inputs) if x.dtype == tf.resource]
     if not places:
         return {}
@@ -102,24 +105,27 @@ def assigned_operands(op: Operation) -> Mapping[int, Operation]:
 
 
 def first_argument(op: Operation) -> int:
-    """The first operand that an op hands to the functions that it calls."""
+    """Return the number of the first operand that an op passes to the functions that it calls."""
     return 1 if op.type in ("Case", "If", "StatelessCase", "StatelessIf") else 0
 
 
 def is_loop(op: Operation) -> bool:
-    """Whether an op is a loop, whose results are what its function gives for its operands."""
+    """Return whether an op is a loop. A loop has a result for each operand: the last value of that operand."""
     return op.type in _LOOPS
 
 
 def _origin(tensor: Tensor) -> Tensor:
-    """The tensor whose variable a tensor names: ops that hand on handles are seen through."""
+    """Return the tensor from which a variable's handle comes, through identities and loops."""
     while tensor.op.type in ("Identity", *_LOOPS):
         tensor = tensor.op.inputs[tensor.value_index]
     return tensor
 
 
 def has_effect(op: Operation) -> bool:
-    """Whether an op that no result needs does something other than to assign; calls may, by what they call."""
+    """Return whether an op that no result needs has an effect other than assignments.
+
+    A call has the effects of the functions that it calls.
+    """
     if not op.op_def.is_stateful or op.type in _IGNORED or op.type in ASSIGNS:
         return False
     names = list(called(op))
@@ -129,7 +135,7 @@ def has_effect(op: Operation) -> bool:
 
 
 def called(op: Operation) -> Iterator[str]:
-    """The names of the functions that an op calls."""
+    """Yield the names of the functions that an op calls."""
     if found_function(op.graph, op.type) is not None:
         yield op.type
     for attribute in op.node_def.attr.values():
@@ -139,7 +145,7 @@ def called(op: Operation) -> Iterator[str]:
 
 
 def found_function(graph: Graph | None, name: str) -> GraphFunction | None:
-    """A function that a graph or one around it has; None for none."""
+    """Return the function of this name of a graph or of one around it; None if there is none."""
     while graph is not None:
         if (function := graph._get_function(name)) is not None:
             return function
@@ -148,23 +154,23 @@ def found_function(graph: Graph | None, name: str) -> GraphFunction | None:
 
 
 def function_graph(graph: Graph, name: str) -> Graph:
-    """The graph of a function that is called in a graph; those that came as definitions have none yet."""
+    """Return the graph of a function that a graph calls. Build it if the function came as a definition."""
     function = found_function(graph, name)
     assert function is not None
     if hasattr(function, "graph"):
         return function.graph
     if not hasattr(function, _GRAPH):
-        with graph.as_default():  # where the functions are that it calls
+        with graph.as_default():  # which has the functions that it calls
             setattr(function, _GRAPH, function_def_to_graph(function.definition))
     return getattr(function, _GRAPH)
 
 
 def ordered(graph: Graph, effects: Sequence[Operation]) -> list[Operation]:
-    """The ops that results and effects are made of, in an order in which they can run.
+    """Return the ops that the results and `effects` need, in an order in which they can run.
 
-    Operands come first, since gradients add some to loops that are there already, and so does what an op waits for: of
-    two ops that use a variable, one of which assigns to it, TensorFlow says which is first. Others are in the order in
-    which they were made.
+    An op comes after its operands, since gradients may add operands to loops that exist already. It also comes after
+    its control inputs: if one of two ops that use a variable assigns to it, they say which op is first. Otherwise the
+    ops keep the order in which they were created.
     """
     needed = _needed([x.op for x in graph.outputs] + list(effects))
     done: dict[Any, None] = {}

@@ -1,4 +1,4 @@
-"""`hlo_disc.tensorflow.jit`: a function is imported at its first call, and serves later calls of any shape."""
+"""The functions of `hlo_disc.tensorflow.jit`: imported at the first call, they serve later calls of any shape."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hlo_disc.tensorflow.types import ConcreteFunction, Tensor
 
 Shape = tuple["int | None", ...]
-# Which sizes a function is traced without, in the order in which it is tried: all, those that are not 1, all but the
-# last axes, those of the first axes; none, then it is traced for the call.
+# The sizes that are unknown in a trace, in the order of attempts: all; those that are not 1; all but those of the last
+# axes; those of the first axes; none, so that the trace is for the sizes of the call.
 _GENERALITY: tuple[Callable[[Sequence[int | None]], Shape], ...] = (
     lambda sizes: (None,) * len(sizes),
     lambda sizes: tuple(n if n == 1 else None for n in sizes),
@@ -38,19 +38,19 @@ _GENERALITY: tuple[Callable[[Sequence[int | None]], Shape], ...] = (
 
 
 class JitFunction:
-    """A function that is compiled when it is called; made by `hlo_disc.tensorflow.jit`. Any thread may call it.
+    """A function that is compiled when it is called, from `hlo_disc.tensorflow.jit`. Any thread may call it.
 
-    Tensors and arrays are arguments; everything else is a part of the function, as in `tf.function`.
+    Tensors and arrays are arguments of its programs. All other values are parts of the function, as in `tf.function`.
     """
 
-    autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
+    autograph_info__: dict[str, Any] = {}  # AutoGraph does not convert objects that have this
 
     def __init__(self, function: Callable[..., object], options: Options | None, overrides: dict[str, object]):
         functools.update_wrapper(self, function)
         self._function = function
         self._settings = (options, overrides)
         self._programs: dict[Any, list[tuple[list[Shape], Compiled]]] = {}
-        # Signatures with unknown sizes that gave no program: they are not traced again, while those of a call are.
+        # Signatures with unknown sizes that could not be compiled. They are not traced again; a call's own sizes are.
         self._failed: dict[Any, list[list[Shape]]] = {}
         self._lock = threading.RLock()
         self._log = Log()
@@ -60,7 +60,7 @@ class JitFunction:
         return getattr(self._function, "__name__", type(self._function).__name__)
 
     def __get__(self, instance: object, owner: type | None = None) -> JitFunction | types.MethodType:
-        """A method's `self` is a part of the function: each instance has programs of its own."""
+        """Bind a method to its instance. `self` is a part of the function: each instance has programs of its own."""
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -69,7 +69,7 @@ class JitFunction:
         return compiled.packed(compiled.run(inputs))
 
     def _compiled_for(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> tuple[Compiled, Sequence[Tensor]]:
-        """The program of a call, and its tensors."""
+        """Return the program of a call, which is compiled if there is none, and the tensors of the call."""
         leaves: Sequence[Any]
         inputs: Sequence[Any]
         if not kwargs and all(isinstance(x, tf.Tensor) for x in args):
@@ -103,11 +103,11 @@ class JitFunction:
             for general, compiled in programs:
                 if _serves(general, shapes) and compiled.is_for(shapes):  # another thread's
                     return compiled
-            # As `tf.function` does: layers without weights make them now, for the sizes of the call.
+            # As in `tf.function`: layers without weights create them now, for the sizes of the call.
             exact = None
             with contextlib.suppress(Exception):  # which the last attempt will raise again
                 exact = self._traced((args, kwargs), leaves, inputs, shapes)
-            # The op that another call takes is of the whole program.
+            # A call that is not direct runs an op, which needs the whole program.
             sizes = [tuple(x.shape) for x in inputs] if is_direct() else None
             last: Exception | None = None
             for general in _signatures(shapes):
@@ -116,13 +116,13 @@ class JitFunction:
                     continue
                 try:
                     compiled = self._compiled((args, kwargs), leaves, inputs, general, sizes)
-                except Exception as error:  # whatever Python makes of a size that is None
+                except Exception as error:  # of any kind: Python code meets a size that is None
                     last = error
                     failed += [general] if general != shapes else []
                     continue
                 serves = compiled.is_for(shapes)
                 if serves and exact is not None and not compiled.gives(exact):
-                    # Python made something else of a size that is None.
+                    # The Python code computes something else if a size is None.
                     last = ArgumentError(f"{self._name} gives other results each time that it is traced")
                     failed += [general] if general != shapes else []
                     continue
@@ -148,9 +148,9 @@ class JitFunction:
         self._log.add(record, executable.native.count, executable.tally)
 
     def stats(self) -> Stats:
-        """Return the compilations, their reasons and times, and the number of calls, as of `hlo_disc.jit`.
+        """Return the compilations, their reasons and times, and the number of calls, as `hlo_disc.jit` does.
 
-        Calls of graphs and of gradients are those of their ops: a graph that runs three times has called three times.
+        In graphs and gradients, each run of an op is a call: a graph that runs three times counts as three calls.
         """
         return self._log.stats()
 
@@ -169,7 +169,7 @@ class JitFunction:
     def _traced(
         self, structure: object, leaves: Sequence[object], inputs: Sequence[Tensor], shapes: list[Shape]
     ) -> ConcreteFunction:
-        """The concrete function for arguments of these shapes."""
+        """Trace the function for arguments of these shapes. Return the concrete function."""
 
         def function(*tensors: Tensor) -> object:
             rest = iter(tensors)
@@ -186,12 +186,13 @@ class JitFunction:
     def explain(
         self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
     ) -> str:
-        """The text of `Executable.explain` for each program so far.
+        """Return the text of `Executable.explain` for each program so far.
 
         Args:
-            full: everything. Otherwise it is less than 60 lines, and says how many programs are left out.
-            html: a file for the page, in which one chooses a program.
-            profile: what `profile` returned.
+            full: whether the text is complete. Otherwise it has less than 60 lines, and says how many programs it
+                leaves out.
+            html: a file for the page, in which the reader chooses a program.
+            profile: the result of `profile`.
 
         Raises:
             OSError: the file cannot be written.
@@ -203,7 +204,7 @@ class JitFunction:
         return explain_function(f"{self._name}: {counted(len(found), 'program')}", found, full, html, times)
 
     def profile(self, *args: object, **kwargs: object) -> Profile:
-        """`Executable.profile` of the program that serves a call, which is compiled where there is none."""
+        """Measure the time of each kernel: `Executable.profile` of a call's program, compiled if there is none."""
         compiled, inputs = self._compiled_for(args, kwargs)
         return compiled.measured(inputs, seconds=1.0)
 
@@ -255,7 +256,7 @@ def _serves(general: Sequence[Shape], shapes: Sequence[Shape]) -> bool:
 
 
 def _signatures(shapes: Sequence[Shape]) -> Iterator[list[Shape]]:
-    """Shapes to trace at, from those of all calls to those of this one."""
+    """Yield the shapes to trace for, from the most general ones to those of this call."""
     seen: list[list[Shape]] = []
     for generalise in _GENERALITY:
         made = [generalise(shape) for shape in shapes]

@@ -1,7 +1,7 @@
 """A graph of TensorFlow as plain data (`import_/tensorflow/program.py`): the ops that its results need, in order.
 
-Plain data has the values of variables, and no variables. A value that an op assigns is a result of the op, which later
-ops read in place of the value before. A function that assigns has the values at its end as results.
+Plain data has the values of variables, but no variables. A value that an op assigns is a result of the op, and later
+ops read it in place of the old value. A function that assigns to variables returns their last values as results.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def program_of(
     assigned: Sequence[int] = (),
     values: Sequence[np.ndarray] | None = None,
 ) -> Program:
-    """A concrete function as a program.
+    """Convert a concrete function to a program.
 
-    variables: what the trailing arguments of the graph hold. assigned: which inputs' last values are results too.
-    values: the contents of `variables`, where they shall be constants.
+    variables: the types of the values that the graph's trailing arguments hold. assigned: the inputs whose last values
+    are results too. values: the values of `variables`, if these become constants.
 
     Raises UnsupportedOpError for a function with effects other than to assign to variables.
     """
@@ -68,12 +68,15 @@ def _function(
     variables: Sequence[TensorType] = (),
     assigned: Sequence[int] = (),
 ) -> Function:
-    """A graph with the functions that it calls. assigned: the inputs whose values at the end are results, too."""
+    """Convert a graph, and add the functions that it calls to `functions`.
+
+    assigned: the inputs whose last values are results too. variables: see `program_of`.
+    """
     first = len(graph.inputs) - len(variables)
     arguments = [Result(variables[i - first] if i >= first else held_type(x)) for i, x in enumerate(graph.inputs)]
     block = Block(list(arguments))
     values = {tensor.name: argument for tensor, argument in zip(graph.inputs, arguments, strict=True)}
-    now: dict[Result, Result] = {}  # of arguments that are variables, what was assigned to them last
+    now: dict[Result, Result] = {}  # the values last assigned to arguments that are variables
 
     def operand(tensor: Tensor) -> Result:
         value = values[tensor.name]
@@ -101,7 +104,7 @@ def _function(
             _check_aliases(op, roots, values)
             name, attributes = _called(op, functions, places)
             types = [tensor_type(x) for x in op.outputs]
-            after = () if is_loop(op) else [root.type for root in roots]  # a loop gives its variables back in order
+            after = () if is_loop(op) else [root.type for root in roots]  # a loop returns its variables in order
             node = Node(f"tf.{name}", [operand(x) for x in op.inputs], [*types, *after], attributes, line_of(op))
             block.operations.append(node)
             values.update((x.name, result) for x, result in zip(op.outputs, node.results, strict=False))
@@ -115,12 +118,12 @@ def _function(
 
 
 def _handles(op: Operation) -> list[tuple[int, Tensor]]:
-    """The results of a loop that are variables, with their numbers."""
+    """Return the results of a loop that are variables, with their numbers."""
     return [(i, x) for i, x in enumerate(op.outputs) if x.dtype == tf.resource]
 
 
 def _check_aliases(op: Operation, assigned: Sequence[Result], values: dict[str, Result]) -> None:
-    """Refuse an op that is given a variable twice and assigns to it: it would read what was there before."""
+    """Refuse an op that takes a variable twice and assigns to it: it would read the old value."""
     given = [values[x.name] for x in op.inputs if x.dtype == tf.resource]
     if any(given.count(root) > 1 for root in assigned):
         raise UnsupportedOpError(
@@ -139,12 +142,12 @@ def check_captured(graph: Graph, argument: Tensor) -> None:
 
 
 def tensor_type(tensor: Tensor) -> TensorType:
-    """The type of a tensor of a graph."""
+    """Return the type of a tensor of a graph."""
     return type_of(tensor.dtype, tensor.shape)
 
 
 def held_type(tensor: Tensor) -> TensorType:
-    """The type of a tensor; for a variable, the type of its value."""
+    """Return the type of a tensor; for a variable, the type of its value."""
     if tensor.dtype == tf.resource:
         data = get_eager_safe_handle_data(tensor)
         if data is not None and data.is_set and len(data.shape_and_type) == 1:
@@ -155,7 +158,7 @@ def held_type(tensor: Tensor) -> TensorType:
 
 
 def type_of(dtype: tf.DType, shape: tf.TensorShape) -> TensorType:
-    """A dtype and a shape of TensorFlow."""
+    """Convert a dtype and a shape of TensorFlow to a type."""
     own = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
     sizes = None if shape.rank is None else tuple(shape.as_list())
     kind = np.dtype(dtype.as_numpy_dtype) if own and not dtype.is_quantized else None
@@ -163,9 +166,9 @@ def type_of(dtype: tf.DType, shape: tf.TensorShape) -> TensorType:
 
 
 def _called(op: Operation, functions: dict[str, Function], assigned: Sequence[int]) -> tuple[str, dict[str, object]]:
-    """Return the name of an op and its attributes. An op that has the name of a function is a call of that.
+    """Return the name of an op and its attributes. An op that has the name of a function is a call of the function.
 
-    assigned: the operands that are variables to which it, or what it calls, assigns.
+    assigned: the operands that are variables to which it, or a function that it calls, assigns.
     """
     if op.type == NAME:
         return NAME, _program(op, functions)
@@ -179,7 +182,7 @@ def _called(op: Operation, functions: dict[str, Function], assigned: Sequence[in
 
 
 def _follow(graph: Graph, name: str, functions: dict[str, Function], assigned: Sequence[int]) -> str:
-    """The key of a function, which is one of the program's from now on. assigned: as in `_function`."""
+    """Return the key of a function in `functions`, and add it if it is missing. assigned: see `_function`."""
     key = f"{name}:{','.join(map(str, assigned))}" if assigned else name
     if key not in functions:
         functions[key] = _function(function_graph(graph, name), functions, assigned=assigned)
@@ -195,7 +198,7 @@ def _attributes(op: Operation, functions: dict[str, Function], assigned: Sequenc
 
 
 def _program(op: Operation, functions: dict[str, Function]) -> dict[str, object]:
-    """Return the attributes of an op that runs our program: the function compiled, and the calls that it takes."""
+    """Return the attributes of an op that runs a program of hlo_disc: its function, and the inputs that it accepts."""
     compiled = function_of(op)
     if compiled is None:
         raise UnsupportedOpError(
@@ -212,7 +215,7 @@ def _program(op: Operation, functions: dict[str, Function]) -> dict[str, object]
 
 
 def _attribute(op: Operation, value: Any, functions: dict[str, Function], assigned: Sequence[int]) -> object:
-    """An attribute as plain data; a function is followed, and stands there by its key."""
+    """Convert an attribute to plain data. A function is added to `functions`, and its key is the attribute."""
     if isinstance(value, bytes):
         try:
             return value.decode()

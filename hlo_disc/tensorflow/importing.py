@@ -1,4 +1,4 @@
-"""From a function of TensorFlow to an executable: variables that it captured are arguments, behind its own."""
+"""The import of a TensorFlow function as an executable. Captured variables are arguments, after the function's own."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Imported:
-    """A concrete function with what it captured: variables, and tensors that no variable holds.
+    """A concrete function with its captures: variables, and tensors that no variable holds.
 
-    changes: whether what it assigns to variables is a result, behind its own; a gradient has no need of it.
+    changes: whether values that it assigns to variables are results, after its own. A gradient does not need them.
     """
 
     def __init__(self, concrete: ConcreteFunction, changes: bool = True):
@@ -53,7 +53,7 @@ class Imported:
         constraints: Sequence[str] = (),
         frozen: bool = False,
     ) -> Graph:
-        """The DHLO graph. frozen: what was captured is a constant. Raises UnsupportedOpError, ShapeError."""
+        """Build the DHLO graph. frozen: whether captures become constants. Raises UnsupportedOpError, ShapeError."""
         if frozen and self.assigned:
             number, op = next(iter(self.assigned.items()))
             raise UnsupportedOpError(
@@ -67,12 +67,12 @@ class Imported:
 
     @property
     def assigned_variables(self) -> list[tf.Variable]:
-        """The variables whose new values are results, behind those of the function."""
+        """The variables whose new values are results, after those of the function."""
         return [self.captures[i - self.count] for i in self.assigned]
 
     @property
     def held(self) -> list[TensorType]:
-        """The types of what was captured."""
+        """The types of the captures."""
         return [type_of(x.dtype, x.shape) for x in self.captures]
 
     def compiled(
@@ -83,7 +83,10 @@ class Imported:
         overrides: Mapping[str, object] | None = None,
         sizes: Sequence[Sequence[int]] | None = None,
     ) -> Executable:
-        """The executable. sizes: those of the function's arguments in a call that may take some of its kernels."""
+        """Compile the function. Return the executable.
+
+        sizes: the sizes of the arguments in a call. Kernels that this call does not take may be compiled later.
+        """
         merged = pipeline.merge(options, overrides or {})
         held = [x.shape for x in self.captures]
         known = sizes is not None and all(shape.is_fully_defined() for shape in held)
@@ -93,13 +96,16 @@ class Imported:
     def frozen(
         self, dims: Mapping[str, object] | Sequence[object] | None, constraints: Sequence[str]
     ) -> tuple[Graph, str]:
-        """The graph with what was captured as constants, and how its results nest. Raises as `graph`."""
+        """Build the graph with captures as constants. Return it and its results' nest. Raises the errors of `graph`."""
         graph = self.graph(dims, constraints, frozen=True)
         return graph, describe_structure(nested(self.concrete.structured_outputs, range(len(graph.outputs))))
 
 
 def _held(x: Tensor, number: int) -> Tensor | tf.Variable:
-    """A captured tensor; a variable of which ops were given the handle alone, so that the graph does not know it."""
+    """Return a captured tensor, or a variable object for a handle.
+
+    The graph does not know a variable of which ops were given the handle alone.
+    """
     kind = held_type(x)
     if x.dtype != tf.resource or kind.dtype is None:
         return x
@@ -109,16 +115,16 @@ def _held(x: Tensor, number: int) -> Tensor | tf.Variable:
 
 
 def nested(structure: object, results: Iterable[object]) -> object:
-    """Results as a function nests them; where it gives None there is none."""
+    """Nest results as a function does. `results` has no element for a None of the function."""
     left = iter(results)
     flat = tf.nest.flatten(structure, expand_composites=True)
     return tf.nest.pack_sequence_as(structure, [None if x is None else next(left) for x in flat], True)
 
 
 def concrete_of(function: Any, signature: object) -> ConcreteFunction:
-    """The concrete function for a signature: a list of specs, or the spec of the one parameter.
+    """Return the concrete function for a signature: a list of specs, or the spec of the one parameter.
 
-    Raises ArgumentError for what is no function of TensorFlow.
+    Raises ArgumentError if the object is no function of TensorFlow, or lacks a signature.
     """
     if hasattr(function, "structured_outputs") and hasattr(function, "graph"):
         return function
@@ -133,7 +139,7 @@ def concrete_of(function: Any, signature: object) -> ConcreteFunction:
 
 
 def saved_function(directory: str, signature: str) -> ConcreteFunction:
-    """A signature of a SavedModel as a concrete function, which keeps the model. Raises ArgumentError."""
+    """Load a signature of a SavedModel as a concrete function, which keeps the model alive. Raises ArgumentError."""
     model = tf.saved_model.load(directory)
     found = model.signatures.get(signature)
     if found is None:

@@ -16,7 +16,7 @@ _OURS = os.path.dirname(os.path.dirname(__file__))
 
 
 def line_of(op: Operation) -> str:
-    """The user's line that made an op, else what the graph calls it."""
+    """Return the user's line that created an op; the op's name in the graph if no line is known."""
     for frame in reversed(op.traceback or ()):
         if not frame.filename.startswith((_HERE, _OURS)) and "site-packages" not in frame.filename:
             return f"{frame.filename}:{frame.lineno}"
@@ -24,6 +24,6 @@ def line_of(op: Operation) -> str:
 
 
 def at_line(op: Operation) -> str:
-    """Return " at " and the line of `line_of`, for messages; "" where there is none."""
+    """Return " at " and the line of `line_of`, for messages; "" if there is none."""
     line = line_of(op)
     return f" at {line}" if line else ""

@@ -1,7 +1,7 @@
-"""The op HloDiscCall: a compiled program as an op of TensorFlow's, eagerly, in graphs, and in those that are saved.
+"""The op HloDiscCall: a compiled program as an op of TensorFlow's, eagerly, in graphs and in saved graphs.
 
-An op names its program by a number. In a graph it has the program itself besides, from which a process that has none of
-that number makes it: to import this module is all that such a process needs to do.
+An op names its program by a number. In a graph the op also holds the program itself, for processes that have no program
+of that number. Such a process only needs to import this module.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 NAME = "HloDiscCall"
 _lock = threading.Lock()
-# By number: the `Compiled` whose program it is, for gradients and for graphs that are compiled with the op in them.
+# The `Compiled` of each program, by number, for gradients and for compiled graphs that contain the op.
 _functions: dict[int, Any] = {}
 
 
 def _load(number: int, content: bytes) -> None:
-    """Publish a program of a graph. TensorFlow calls this when it makes a node of which the process has no program."""
+    """Publish a program of a graph. TensorFlow calls this when it creates a node whose program the process lacks."""
     if not content:
         raise errors.FormatError(f"the graph has no program, and this process none of the number {number}")
     executable = Executable(read_open(io.BytesIO(content), "a program in a graph"))
@@ -55,10 +55,10 @@ _register()
 
 
 class Op:
-    """A program as an op: called with tensors it gives a list of tensors, eager or of the graph that is being traced.
+    """A program as an op: a function from tensors to a list of tensors, eager or of the graph that is traced now.
 
-    function: the `Compiled` whose program it is.
-    shapes: what is known of the results' shapes, for graphs.
+    function: the `Compiled` that has the program.
+    shapes: the known shapes of the results, for graphs.
     """
 
     def __init__(self, function: Compiled, shapes: Sequence[tf.TensorShape]):
@@ -70,9 +70,9 @@ class Op:
 
     @functools.cached_property
     def key(self) -> int:
-        """The program's number. From now on it is kept for the life of the process, for graphs may name it.
+        """The number of the program, which is then kept for the life of the process, for graphs may name it.
 
-        The program is whole then: TensorFlow's threads never wait for Python, nor for a kernel that it makes.
+        The program is then complete: TensorFlow's threads never wait for Python, nor for a kernel that it compiles.
         """
         content = self.executable.content
         with _lock:
@@ -82,13 +82,13 @@ class Op:
 
     @functools.cached_property
     def content(self) -> bytes:
-        """The program as it is in graphs."""
+        """The file of the program, as graphs hold it."""
         stream = io.BytesIO()
         save(self.executable.program, stream)
         return stream.getvalue()
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        """Run, or add a node. Raises as an executable does when it is called."""
+        """Run the program, or add a node to the graph that is traced now. Raises the errors of an executable's call."""
         ctx = context.context()
         if ctx.executing_eagerly():
             try:
@@ -108,7 +108,7 @@ class Op:
         return results
 
     def sizes(self, inputs: Sequence[Tensor]) -> list[list[int | None]]:
-        """The results' sizes, where they follow from those of inputs that are known: loops need to know them."""
+        """Return the results' sizes that follow from known sizes of inputs, None for others. Loops need them."""
         program, known = self.executable.linked, dict[str, int]()
         for row, x in zip(program.inputs, inputs, strict=True):
             for name, size in zip(row.shape, x.shape if x.shape.rank is not None else (), strict=False):
@@ -118,7 +118,7 @@ class Op:
 
 
 def _value(d: Dim, known: Mapping[str, int]) -> int | None:
-    """A size; None where it is not known, or would be none: the run says what is wrong with the call."""
+    """Return the value of a size; None if it is unknown or invalid. An invalid one is an error when the call runs."""
     if not d.symbols <= known.keys():
         return None
     try:
@@ -129,7 +129,7 @@ def _value(d: Dim, known: Mapping[str, int]) -> int | None:
 
 
 def _translated(error: Exception) -> Exception:
-    """An error of the op as the class of ours whose name its message begins with."""
+    """Convert an error of the op to the class of hlo_disc that its message names. Return other errors unchanged."""
     message = str(getattr(error, "message", error))
     _, found, rest = message.partition("hlo_disc.")
     name, _, rest = rest.partition(": ")
@@ -140,7 +140,7 @@ def _translated(error: Exception) -> Exception:
 
 
 def function_of(op: Operation) -> Compiled | None:
-    """The `Compiled` whose program an op runs; None where it was loaded with a graph, from another process."""
+    """Return the `Compiled` whose program an op runs; None if it was loaded with a graph, from another process."""
     return _functions.get(op.get_attr("key"))
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 class Tensor(Protocol):
-    """A tensor, of a graph or eager."""
+    """A tensor of a graph, or an eager one."""
 
     name: str
     op: Operation
@@ -45,7 +45,7 @@ class Operation(Protocol):
 
 
 class GraphFunction(Protocol):
-    """A function of a graph, as its ops call it by name."""
+    """A function of a graph, which ops of the graph call by its name."""
 
     definition: object
 

@@ -1,6 +1,6 @@
-"""A program inside of functions that XLA compiles (`jit_compile=True`): a custom call in a StableHLO module.
+"""A program inside functions that XLA compiles (`jit_compile=True`): a custom call in a StableHLO module.
 
-XLA compiles for the sizes of a call, so the module works out the results' sizes from those of its operands.
+XLA compiles for the sizes of a call, so the module computes the results' sizes from those of its operands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = 9  # of XlaCallModule
 
 
 def is_traced() -> bool:
-    """Whether what is being traced is for XLA."""
+    """Return whether the graph that is traced now is for XLA."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph()))
 
 
@@ -43,7 +43,10 @@ def _register() -> str:
 
 
 def call(executable: Executable, number: int, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The results of a program in a graph for XLA. number: what it was published as. Raises UnsupportedOpError."""
+    """Add a call of a program to a graph for XLA. Return its results.
+
+    number: the number under which the program is published. Raises UnsupportedOpError.
+    """
     if wrong := _register():
         raise UnsupportedOpError(f"inside jit_compile=True: TensorFlow {tf.__version__} takes no handler: {wrong}")
     module = _Module(executable, number)
@@ -102,7 +105,7 @@ class _Module:
         return name
 
     def _shape(self, shape: Sequence[str]) -> str:
-        """Sizes as a vector."""
+        """Emit the sizes of a shape as a vector. Return its name."""
         if not shape:
             return self._add("stablehlo.constant dense<> : tensor<0xi32>")
         parts = [self._add(f"stablehlo.reshape {self._size(d)} : (tensor<i32>) -> tensor<1xi32>") for d in shape]

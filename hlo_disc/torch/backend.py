@@ -39,7 +39,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 
 class Left(NamedTuple):
-    """Why something stays PyTorch's, with its op and types; and the user's file and line."""
+    """The reason why ops stay PyTorch's, which names the op and its types, and the user's file and line."""
 
     why: str
     where: tuple[str, int]
@@ -52,16 +52,17 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., object]:
-    """Compile a graph that Dynamo has found; the name "hlo_disc" of `torch.compile(…, backend=…)`.
+    """Compile a graph of Dynamo. `torch.compile(…, backend="hlo_disc")` calls this function.
 
     Args:
-        module: Dynamo's graph. example_inputs: its inputs, as fake tensors.
+        module: Dynamo's graph.
+        example_inputs: the graph's inputs, as fake tensors.
         options: fields of `hlo_disc.Options` by name, and these:
-            fallback: whether what cannot be compiled stays PyTorch's, with a `FallbackWarning` that names it (the
-            default), or is an error.
-            freeze: whether parameters and buffers are constants of the program, packed as products want them. What
-            changes them later, in place or not, is not seen. Only without gradients.
-        mode: of `torch.compile`; PyTorch's modes say how hard Inductor tries, and nothing here.
+            fallback: whether ops that cannot be compiled stay PyTorch's, with a `FallbackWarning` that names them (the
+            default), or are an error.
+            freeze: whether parameters and buffers are constants of the program, packed for its matrix products. The
+            program does not see later changes of them, in place or not. Only without gradients.
+        mode: the mode of `torch.compile`. PyTorch's modes say how hard Inductor tries; they have no effect here.
     """
     if mode not in (None, *MODES):
         raise ArgumentError(f"mode={mode!r} is none of PyTorch's: {', '.join(MODES)}")
@@ -94,12 +95,12 @@ def backend(
 def compile_graph(
     module: GraphModule, kind: str, options: Options, fallback: bool, frozen: Mapping[int, torch.Tensor]
 ) -> Callable[..., object]:
-    """A graph of ATen ops as a function of its placeholders' tensors and sizes.
+    """Compile a graph of ATen ops to a function of its placeholders' tensors and sizes.
 
-    kind: what it is in a report. frozen: the tensors that placeholders are at all calls.
+    kind: the graph's kind in a report. frozen: the constant tensors, by the numbers of their placeholders.
 
-    A backward graph, which may never run, is read now, while what PyTorch is asked about its sizes becomes guards of
-    PyTorch's, and compiled at its first call.
+    A backward graph may never run, so it is compiled at its first call. It is read now: the questions that reading asks
+    about sizes become guards of PyTorch's only now.
     """
     graph = _Graph(module, kind, options, fallback, frozen)
     if kind != "backward":
@@ -109,9 +110,9 @@ def compile_graph(
 
 
 def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mapping[int, torch.Tensor]) -> Precompiled:
-    """A graph as `aot_compile` takes it: as one program, for what stays PyTorch's cannot be written.
+    """Compile a graph to one program, as `aot_compile` needs it: ops that stay PyTorch's cannot be saved.
 
-    Takes what `compile_graph` takes. Raises HloDiscError.
+    The arguments are those of `compile_graph`. Raises HloDiscError.
     """
     from hlo_disc.torch.precompiled import Precompiled  # with all of Inductor
 
@@ -123,10 +124,10 @@ def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mappin
 
 
 class _Graph:
-    """A graph on its way: its parts, at first one that is named "", as functions that read them.
+    """A graph during compilation: its parts, as functions that read them. At first one part, named "", is the whole.
 
-    A part of which a step fails stays PyTorch's, unless `fallback` is false. The whole is cut into parts first. Ops of
-    ours, which run programs of their own, are never a part of one.
+    If a step fails for the whole graph, the graph is cut into parts. If a step fails for a part, the part stays
+    PyTorch's. Without `fallback` both are errors. Ops of hlo_disc run programs of their own, and are in no part.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class _Graph:
         self.seconds += time.perf_counter() - start
 
     def compiled(self) -> Callable[..., object]:
-        """The function, of which reports know from then on."""
+        """Compile the parts, add the compilation to the reports, and return the graph as a function."""
         start = time.perf_counter()
         self._each(self._compile)
         self.seconds += time.perf_counter() - start
@@ -188,7 +189,7 @@ class _Graph:
                     self._each(step)
 
     def _cut(self, error: Exception | None) -> None:
-        """Cut the graph at unsupported ops and at our own: what lies between these becomes the parts."""
+        """Cut the graph at unsupported ops and at ops of hlo_disc: the ops between these become the parts."""
         try:
             ops = refused(self.whole, self.conditions)
         except Exception as again:
@@ -235,7 +236,7 @@ def _at_first_call(make: Callable[[], Callable[..., T]]) -> Callable[..., T]:
 
 
 def constraints() -> list[sympy.Basic]:
-    """Return the conditions that PyTorch has found for the symbols of the graph that is compiled now."""
+    """Return the conditions that PyTorch has found for the symbols of the graph that it compiles now."""
     context = TracingContext.try_get()
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return []

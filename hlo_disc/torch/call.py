@@ -1,4 +1,4 @@
-"""Calls of an executable with what PyTorch passes to a graph, and results as it expects them."""
+"""Calls of an executable with the arguments that PyTorch passes to a graph, and with the results that it expects."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.imported import ElementsOf, Interface, Result
 
-# In place of the tensors that a program does not have.
+# The input of a program that has no tensors: see `Interface.numbers`.
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)
 
 
 def caller(executable: Executable, interface: Interface) -> Callable[..., list[object]]:
-    """A function of the graph's placeholders to the list of its results. Its first call lets a thread make the kernels
-    that it does not take.
+    """Return a function from the values of the graph's placeholders to the list of its results.
+
+    After its first call, a thread compiles the kernels that the call did not take.
     """
     arguments, results, numbers = interface.arguments, interface.results, interface.numbers
     native = executable.native
@@ -42,7 +43,10 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
 
     @functools.cache
     def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]], dict[str, int]]:
-        """A size by what a call passes and computes, and where that stands among its tensors, and its outputs."""
+        """Return a size as an expression over sizes and outputs of a call, and where the symbols of these stand.
+
+        The symbol of a size stands at (input, axis), a computed symbol at the number of an output.
+        """
         passed = d.substitute(interface.bindings)
         read = {name: where[name] for name in passed.symbols if name in where}
         return passed, read, {name: interface.computed[name] for name in passed.symbols if name not in where}
@@ -80,7 +84,7 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
 
 
 def _viewed(x: torch.Tensor, shape: list[int], strides: list[int], offset: int, kind: ElementsOf) -> torch.Tensor:
-    """A view of a tensor's memory, perhaps of other elements: parts of complex numbers, or their conjugates."""
+    """View a tensor's memory, perhaps with other elements: parts of complex numbers, or their conjugates."""
     if kind == (x.dtype, x.is_conj(), x.is_neg()):
         return torch.as_strided(x, shape, strides, offset)
     y = torch.empty(0, dtype=kind.dtype, device=x.device).set_(x.untyped_storage(), offset, shape, strides)
@@ -89,5 +93,5 @@ def _viewed(x: torch.Tensor, shape: list[int], strides: list[int], offset: int, 
 
 
 def _seed() -> tuple[torch.Tensor]:
-    """A number of the generator that `torch.manual_seed` seeds."""
+    """Draw a seed from the generator that `torch.manual_seed` seeds."""
     return (torch.empty((), dtype=torch.int64).random_(-(2**63), None).view(torch.uint64),)

@@ -1,4 +1,4 @@
-"""Programs of `torch.export` that change their buffers or arguments: these hold the new values after a call."""
+"""Programs of `torch.export` that change their buffers or arguments, which hold the new values after a call."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def compile(program: ExportedProgram, *, options: Options | None = None, **overr
     """Compile an exported program, also one that changes its buffers or its arguments.
 
     Args:
-        program: what `torch.export.export` or `torch.export.load` gives.
-        options: how to compile and run; by default what the environment says.
-        overrides: fields of `Options` by name, over `options`.
+        program: the result of `torch.export.export` or `torch.export.load`.
+        options: how to compile and run; by default the environment's options.
+        overrides: fields of `Options` by name, which take precedence over `options`.
 
     Returns:
-        What is called as `program.module()` is, and changes what that would.
+        A function that is called as `program.module()` is, and changes the same tensors.
 
     Raises:
-        UnsupportedOpError: an op that cannot be compiled, with its line.
-        ArgumentError: no exported program, or options that do not fit.
-        ShapeError: sizes that can never agree.
+        UnsupportedOpError: an op cannot be compiled; the message has its line.
+        ArgumentError: the argument is no exported program, or options are invalid.
+        ShapeError: sizes can never agree.
 
     Example:
         >>> norm = torch.nn.BatchNorm1d(4)
@@ -51,11 +51,11 @@ def compile(program: ExportedProgram, *, options: Options | None = None, **overr
 
 
 class Compiled:
-    """A compiled program with its state; made by `hlo_disc.torch.compile`. Any thread may call it, one at a time.
+    """A compiled program with its state, from `hlo_disc.torch.compile`. Any thread may call it, one at a time.
 
     Args:
-        program: the exported program. What it changes of its buffers and parameters is changed in `program.state_dict`
-            and `program.constants`, which `program.module()` has too; all others are constants.
+        program: the exported program. Calls change the buffers and parameters that it changes in `program.state_dict`
+            and `program.constants`, which `program.module()` shares. All others are constants.
         options: how to compile and run.
     """
 
@@ -69,19 +69,19 @@ class Compiled:
         self._lock = threading.Lock()
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        """Run. A call that fails changes nothing.
+        """Run the program. A call that fails changes nothing.
 
         Args:
-            args: what the program's module takes.
-            kwargs: the same by name.
+            args: the arguments of the program's module.
+            kwargs: its keyword arguments.
 
         Returns:
-            What the module gives.
+            The results of the module.
 
         Raises:
-            ArgumentError: arguments that do not fit; what the program changes is no tensor of PyTorch's.
-            ShapeError: sizes that are not the program's, or disagree.
-            OutOfMemoryError: no memory for results or intermediates.
+            ArgumentError: arguments do not fit, or an argument that the program changes is no tensor of PyTorch's.
+            ShapeError: sizes are not the program's, or disagree.
+            OutOfMemoryError: there is no memory for results or intermediates.
         """
         if self._arguments is not None:
             args = inputs_of(self._arguments, args, kwargs)

@@ -1,4 +1,4 @@
-"""Attention of jagged nested tensors: a program for all lengths runs sentence by sentence, where the sentences lie."""
+"""Attention of jagged nested tensors. One program for all lengths runs for each sentence, and reads it in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _weights(q: jax.Array, k: jax.Array, causal: bool, scale: float) -> jax.Array:
-    """(heads, m, n), of wide (m, heads, width) and (n, heads, width)."""
+    """Compute the attention weights, (heads, m, n), of wide q, (m, heads, width), and k, (n, heads, width)."""
     scores = jnp.einsum("qhd,khd->hqk", q, k) * scale
     if causal:
         rows, columns = (jax.lax.broadcasted_iota(jnp.int32, scores.shape[1:], axis) for axis in (0, 1))
@@ -103,13 +103,16 @@ def _run_backward(
 def _joined(
     run: Executable, given: Sequence[torch.Tensor], offsets: Sequence[Sequence[int]], like: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """The results of all sentences, which are like the first of what is given. What has no keys is zero."""
+    """Run a program for each sentence and concatenate the results; those of a sentence without keys are zero.
+
+    given: the inputs. offsets: for each input, the bounds of its sentences. like: tensors of the results' shapes.
+    """
     made = [run.native(*own) for own in zip(*map(_sentences, given, offsets), strict=True)]
     return tuple(map(_concatenated, zip(*made, strict=True))) if made else tuple(map(torch.zeros_like, like))
 
 
 def _concatenated(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """As `torch.cat`, which wakes PyTorch's threads between calls of programs, and ours then wait for cores."""
+    """Concatenate tensors. `torch.cat` would wake PyTorch's threads, and the programs' threads would wait for cores."""
     content = np.concatenate([x.view(torch.uint8).numpy() for x in parts])
     return torch.from_numpy(content).view(parts[0].dtype) if content.size else parts[0]
 
@@ -143,21 +146,21 @@ torch.library.register_autograd("hlo_disc::jagged_attention", _backward, setup_c
 def jagged_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool = False, scale: float | None = None
 ) -> torch.Tensor:
-    """`scaled_dot_product_attention` of jagged nested tensors on a CPU, which PyTorch computes in padded ones.
+    """Compute `scaled_dot_product_attention` of jagged nested tensors on a CPU. PyTorch pads the tensors for it.
 
-    It has a derivative, and runs eagerly and under `torch.compile`.
+    The result has a derivative. The function runs eagerly and under `torch.compile`.
 
     Args:
         query, key, value: nested tensors (batch, heads, words, width) of the layout `torch.jagged`, as
-            `x.unflatten(-1, [heads, -1]).transpose(1, 2)` makes them; keys and values have one structure.
-        is_causal: whether words see none behind their own place.
-        scale: of the scores; by default 1 / sqrt(width).
+            `x.unflatten(-1, [heads, -1]).transpose(1, 2)` returns them; keys and values have one structure.
+        is_causal: whether a word attends to no word after it.
+        scale: the factor of the scores; by default 1 / sqrt(width).
 
     Returns:
         A nested tensor like the query. Words of a sentence without keys are zero.
 
     Raises:
-        ArgumentError: what are no such tensors.
+        ArgumentError: the arguments are no such tensors.
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not x.is_nested or x.layout != torch.jagged or x.dim() != 4:

@@ -1,4 +1,4 @@
-"""An executable as an op of `torch.library`, which stands inside of exported programs and other backends' graphs."""
+"""An executable as an op of `torch.library`, for exported programs and graphs of other backends."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def op(executable: Executable, name: str) -> torch._ops.OpOverload:
-    """Register an executable as the op `torch.ops.hlo_disc.<name>`, of tensors to a list of tensors.
+    """Register an executable as the op `torch.ops.hlo_disc.<name>`, from tensors to a list of tensors.
 
-    It has no derivative. The op keeps the executable for the life of the process.
+    The op has no derivative. It keeps the executable for the life of the process.
 
     Args:
-        executable: whose sizes do not depend on data.
+        executable: the executable; the sizes of its results must not depend on data.
         name: an identifier that no op of hlo_disc has.
 
     Returns:
-        The op. In `torch.export` and `torch.compile` it stands for itself, at symbolic sizes too.
+        The op. `torch.export` and `torch.compile` keep it as one op of their graphs, at symbolic sizes too.
 
     Raises:
-        ArgumentError: a name that is taken or none, or sizes of results that depend on data.
+        ArgumentError: the name is taken or no identifier, or sizes of results depend on data.
     """
     program = executable.program
     inputs = [Input(row.name, dtype_named(row.dtype), tuple(map(Dim.parse, row.shape))) for row in program.inputs]

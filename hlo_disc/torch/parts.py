@@ -1,4 +1,4 @@
-"""Graphs with ops that cannot be compiled: these stay PyTorch's, and the parts between them are programs."""
+"""Graphs with ops that cannot be compiled: these ops stay PyTorch's, and the parts between them become programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 
 class _Program(torch.nn.Module):
-    """A part that is compiled, as a module that the graph calls."""
+    """A compiled part, as a module that the graph calls."""
 
     def __init__(self, call: Callable[..., list[object]], single: bool):
         super().__init__()
@@ -32,9 +32,9 @@ class _Supported(OperatorSupportBase):
 
 
 def in_parts(module: GraphModule, refused: Mapping[Node, str]) -> tuple[GraphModule, list[str]]:
-    """A graph in which modules have all nodes but the refused ones, and the names of those modules.
+    """Move all ops except the refused ones to submodules. Return the graph and the names of those that compute tensors.
 
-    A module's placeholders say all symbols of its sizes.
+    The placeholders of such a submodule give all symbols of its sizes.
     """
     partitioner = CapabilityBasedPartitioner(module, _Supported(refused), allows_single_node_partition=True)
     whole = partitioner.partition_and_fuse()
@@ -52,13 +52,13 @@ def in_parts(module: GraphModule, refused: Mapping[Node, str]) -> tuple[GraphMod
 
 
 def put_program(whole: GraphModule, name: str, call: Callable[..., list[object]]) -> None:
-    """A program, which returns the list of its results, in place of a part of a graph."""
+    """Replace a part of a graph by a program, which returns the list of its results."""
     (output,) = whole.get_submodule(name).graph.output_node().args
     setattr(whole, name, _Program(call, isinstance(output, Node)))
 
 
 def _take_graphs(whole: GraphModule, call: Node, part: GraphModule) -> None:
-    """Graphs that ops of a part call are the part's, no arguments."""
+    """Make graphs that a part's ops call submodules of the part, in place of arguments."""
     kept = []
     for placeholder, argument in zip(part.graph.find_nodes(op="placeholder"), call.args, strict=True):
         if isinstance(argument, Node) and argument.op == "get_attr" and "val" not in argument.meta:
@@ -73,7 +73,7 @@ def _take_graphs(whole: GraphModule, call: Node, part: GraphModule) -> None:
 
 
 def _pass_symbols(whole: GraphModule, call: Node, part: GraphModule) -> None:
-    """Give a part those symbols of its sizes that no argument's own size is, each as one more argument."""
+    """Add an argument to a part for each symbol of its sizes that is no argument and no argument's size."""
     nodes = list(part.graph.nodes)
     placeholders = [x for x in nodes if x.op == "placeholder"]
     needed = {symbol.name for x in nodes for symbol in free_symbols(x.meta.get("val"))}
@@ -102,7 +102,7 @@ def _pass_symbols(whole: GraphModule, call: Node, part: GraphModule) -> None:
 
 
 def _bare(node: Node) -> Iterator[tuple[str, int | None]]:
-    """The symbols that a node's result is (None), or that its axes are."""
+    """Yield (symbol, axis) for each axis of a node's result that is a symbol, (symbol, None) for a symbol as result."""
     known = node.meta.get("val")
     if isinstance(known, torch.SymInt) and known.node.expr.is_Symbol:
         yield known.node.expr.name, None

@@ -1,4 +1,4 @@
-"""Compiled graphs as PyTorch's `aot_compile` takes them: objects of its own class, which can be written and read."""
+"""Compiled graphs as PyTorch's `aot_compile` takes them: objects of its own class, which it can save and load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Precompiled(OutputCode):
         self._call = caller(executable, interface)
 
     def __call__(self, inputs: list[object]) -> list[object]:
-        """Run. inputs: of the graph's placeholders."""
+        """Run the program. inputs: the values of the graph's placeholders."""
         args = tuple(inputs)
         inputs.clear()
         return self._call(*args)
@@ -28,7 +28,7 @@ class Precompiled(OutputCode):
         return Precompiled, self._made
 
     def prepare_for_serialization(self) -> None:
-        """PyTorch calls it before it writes: nothing is to be done."""
+        """Do nothing. PyTorch calls this method before it saves the object."""
 
     def post_compile(self, *_: object) -> None:
-        """PyTorch calls it after it has compiled or read: nothing is to be done."""
+        """Do nothing. PyTorch calls this method after it has compiled or loaded the object."""

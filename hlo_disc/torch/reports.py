@@ -1,4 +1,4 @@
-"""The reports of what was compiled for PyTorch, and what stayed PyTorch's."""
+"""The reports of the graphs that were compiled for PyTorch, and of the ops that stayed PyTorch's."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Compilation:
 
     Args:
         kind: "inference", "forward" or "backward".
-        seconds: what compiling took.
-        left: of each op that stays PyTorch's why it does, with its types and source line.
+        seconds: the time that the compilation took.
+        left: the reasons why ops stay PyTorch's, with their types and source lines.
     """
 
     kind: str
@@ -35,25 +35,25 @@ class Compilation:
 
     @functools.cached_property
     def programs(self) -> tuple[str, ...]:
-        """Descriptions of its programs, as of `Executable.explain(full=True)`: of one, where all was supported.
+        """The descriptions of its programs by `Executable.explain(full=True)`: one program if all ops are supported.
 
-        Code of kernels that are compiled later is not counted.
+        The code of kernels that are compiled later is not counted.
         """
         return tuple(explain_program(program, full=True) for program in self._linked)
 
     @property
     def deferred_kernels(self) -> int:
-        """How many kernels its programs were compiled without, and are still to be made."""
+        """The number of kernels that its programs were compiled without, and that are not compiled yet."""
         return sum(tally.waiting for tally in self._tallies)
 
     @property
     def later_kernels(self) -> int:
-        """How many were made since, by calls that needed them or by the thread that makes them."""
+        """The number of deferred kernels that calls or the background thread have compiled since."""
         return sum(tally.total for tally in self._tallies) - self.deferred_kernels
 
     @property
     def later_seconds(self) -> float:
-        """How long these took."""
+        """The seconds that compiling these later kernels took."""
         return sum(tally.seconds for tally in self._tallies)
 
 
@@ -61,21 +61,21 @@ _compilations: collections.deque[Compilation] = collections.deque(maxlen=_MOST)
 
 
 def add(kind: str, seconds: float, made: Sequence[Executable], left: Sequence[str]) -> None:
-    """Remember a compilation. No text is made of it: that takes long, and most are never read."""
+    """Remember a compilation. Its description is not written yet: that takes long, and most are never read."""
     tallies = tuple(x.tally for x in made if x.tally)
     _compilations.append(Compilation(kind, seconds, tuple(left), tuple(x.linked for x in made), tallies))
 
 
 def compilations() -> tuple[Compilation, ...]:
-    """The graphs that were compiled in this process, oldest first."""
+    """Return the graphs that were compiled in this process, oldest first."""
     return tuple(_compilations)
 
 
 def explain(programs: bool = False) -> str:
-    """List the graphs compiled in this process, a line each, and below each the ops that stay PyTorch's, counted.
+    """List the graphs compiled in this process, a line each; below each, its ops that stay PyTorch's, with counts.
 
     Args:
-        programs: with what `Executable.explain(full=True)` says of each program.
+        programs: whether to add the description of each program by `Executable.explain(full=True)`.
     """
     lines = []
     for number, made in enumerate(_compilations, 1):

@@ -87,6 +87,13 @@ class Executable:
         """The progress of its deferred kernels; None if it has none."""
         return self._deferred.tally if self._deferred else None
 
+    def begin(self, *tensors: Any) -> Any:
+        """Run the first call. After it, a thread compiles the kernels that the call did not take."""
+        try:
+            return self.native(*tensors)
+        finally:
+            self.make_deferred()
+
     def make_deferred(self) -> None:
         """Start a thread that compiles the missing kernels."""
         if self._deferred and not self._deferred.is_whole:

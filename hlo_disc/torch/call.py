@@ -22,19 +22,16 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
     After its first call, a thread compiles the kernels that the call did not take.
     """
     arguments, results, numbers = interface.arguments, interface.results, interface.numbers
-    native = executable.native
-    run: Callable[..., Sequence[torch.Tensor]] = native
+    run: Callable[..., Sequence[torch.Tensor]] = executable.native
 
-    def first(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+    def begin(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         nonlocal run
-        run = native
-        try:
-            return native(*tensors)
-        finally:
-            executable.make_deferred()
+        run = executable.native
+        begun: Sequence[torch.Tensor] = executable.begin(*tensors)
+        return begun
 
     if executable.tally:
-        run = first
+        run = begin
     nothing = [] if arguments or numbers else [_NOTHING]
     draw = _seed if interface.random else tuple
 

@@ -1,4 +1,4 @@
-"""This checkout against another one, each in a process of its own, taking turns: what a change costs or gains.
+"""A comparison of this checkout with another one, each in its own process, in turns: what a change costs or gains.
 
     python -m benchmarks.against ../before        # a checkout that has been set up (make demo)
 
@@ -29,7 +29,7 @@ Times = tuple[list[float], list[float]]  # seconds: this checkout's and the othe
 
 
 def started(checkout: Path) -> Process:
-    """Start the process of a checkout. The modules of benchmarks are this one's, those of hlo_disc the checkout's."""
+    """Start the process of a checkout. Its modules of benchmarks are this checkout's, those of hlo_disc its own."""
     python = environment("jax", checkout) / "bin" / "python"
     if not python.exists():
         raise click.ClickException(f"{checkout} has no .venv: run `make demo` there first")
@@ -41,7 +41,7 @@ def started(checkout: Path) -> Process:
 
 
 def pairs(sides: tuple[Process, Process], count: int, seconds: Callable[[Process], float]) -> Times:
-    """Ask both, one after the other, the first to be asked alternating, after one time that does not count."""
+    """Ask both sides `count` times in turns, and alternate which is asked first. One round before does not count."""
     found: Times = ([], [])
     for number in range(count + 1):
         for side in (0, 1) if number % 2 else (1, 0):

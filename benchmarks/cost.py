@@ -1,4 +1,4 @@
-"""The least work of a program at given sizes, counted in the graph that JAX's form of it becomes."""
+"""The least work of a program at given sizes, counted in the graph that its JAX function becomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
 def least_work(program: Program, dtype: str) -> Callable[[Mapping[str, int]], Work]:
     def spec(x: np.ndarray, shape: str) -> str:
-        """shape: "_" is the size that the array has."""
+        """Return the spec of an array. shape: its dims as text; "_" stands for the size that the array has."""
         named = [name.strip() for name in shape.strip("() ").split(",") if name.strip()]
         sizes = [str(size) if name == "_" else name for name, size in zip(named, x.shape, strict=True)]
         return f"{dtype if x.dtype == np.float32 else x.dtype.name.replace('int', 'i')}[{', '.join(sizes)}]"

@@ -1,7 +1,8 @@
-"""Kernels on this machine's GPU of NVIDIA's, with tensors that lie there, next to PyTorch's own, at equal precision.
+"""The speed of kernels on this machine's NVIDIA GPU, next to PyTorch's own, at equal precision.
 
-`make bench-gpu`. Times are the GPU's, by events around calls that wait in its stream, medians of five turns; most
-tensors are far larger than its caches. GB/s are those of the bytes that must be read and written.
+`make bench-gpu`. Tensors are in the GPU's memory; most are far larger than its caches. Times are the GPU's, measured
+by events around calls that wait in its stream, medians of five turns. GB/s count the bytes that must be read and
+written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ELEMENTS = 1 << 26
 
 
 class Case(NamedTuple):
-    """moved: how often memory is gone through; 0 of products, which are counted by their operations."""
+    """A kernel with its shapes. moved: the number of passes over memory; 0 for products, which are rated by FLOP/s."""
 
     name: str
     ours: Callable[..., Any]
@@ -80,7 +81,7 @@ CASES = (
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Microseconds that the GPU takes for a call."""
+    """Return the microseconds that the GPU takes for a call."""
     for _ in range(3):
         call()
     times = []
@@ -123,7 +124,7 @@ def run(case: Case) -> None:
 
 
 def host() -> None:
-    """What a call of a small program takes the host."""
+    """Print the host's time for a call of a small program."""
     x = torch.ones(8, device="cuda")
     executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="cuda")
     for name, call in (("ours", lambda: executable(x)), ("PyTorch", lambda: x + 1)):

@@ -1,7 +1,7 @@
-"""An encoder on sentences of different lengths: jagged tensors next to the same sentences padded, both compiled.
+"""An encoder on sentences of different lengths, compiled: jagged tensors next to the same sentences padded.
 
-`make bench-jagged`; forward, and a training step. The sentences of a batch have lengths drawn from 1 to 512. Jagged
-tensors attend by `hlo_disc.torch.jagged_attention`, and as PyTorch does it itself.
+`make bench-jagged`. It times the forward pass and a training step. The sentences of a batch have random lengths from 1
+to 512. Jagged tensors use `hlo_disc.torch.jagged_attention`, and, for comparison, PyTorch's own attention.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCHES = 3
 
 
 class Layer(nn.Module):
-    """Of an encoder. attend: of queries, keys and values. words: true where a padded one is one."""
+    """A layer of an encoder. attend: computes attention of queries, keys and values. words: true where a word is."""
 
     def __init__(self, attend: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Layers one behind the other."""
+    """A sequence of layers."""
 
     def __init__(self, attend: Callable[..., torch.Tensor] = functional.scaled_dot_product_attention) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
 
 
 def batches() -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Each as a jagged tensor, padded, and where the padded one has words."""
+    """Return batches: each as a jagged tensor, as a padded one, and where the padded one has words."""
     made = []
     for _ in range(BATCHES):
         lengths = torch.randint(1, LONGEST + 1, (SENTENCES,)).tolist()
@@ -65,7 +65,7 @@ def batches() -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
 
 
 def seconds(call: Callable[[int], None]) -> list[float]:
-    """Of a call for each batch: the median of two rounds, behind one that is not counted."""
+    """Return the seconds of a call for each batch: the median of two rounds, after one that does not count."""
     times: list[list[float]] = [[] for _ in range(BATCHES)]
     for turn in range(3):
         for i in range(BATCHES):
@@ -77,7 +77,7 @@ def seconds(call: Callable[[int], None]) -> list[float]:
 
 
 def main() -> None:
-    """Print a table: sums over the batches, and the padded one's over the jagged one's."""
+    """Print a table: each form's time summed over the batches, and the time of the compiled padded form over it."""
     torch.manual_seed(0)
     model, given = Encoder(), batches()
     ours = Encoder(hlo_disc.torch.jagged_attention)
@@ -115,13 +115,13 @@ Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def rows(run: Callable[..., torch.Tensor], form: str, batch: Batch) -> torch.Tensor:
-    """The words of the result."""
+    """Return the result's rows that are words."""
     jagged, padded, words = batch
     return run(padded, words)[words] if form.startswith("padded") else run(jagged).values()
 
 
 def check(runs: Mapping[str, Callable[..., torch.Tensor]], given: Sequence[Batch]) -> None:
-    """All forms give the same."""
+    """Check that all forms give the same result for the first batch."""
     with torch.no_grad():
         first, *others = (rows(run, form, given[0]) for form, run in runs.items())
         for other in others:

@@ -11,7 +11,10 @@ import jax
 
 
 def per_call(call: Callable[[], Any], count: int = 2000, turns: int = 7) -> float:
-    """Seconds of a very short call: the median over turns of the mean of `count` calls, results not waited for."""
+    """Return the seconds of a very short call: the median over turns of the mean of `count` calls.
+
+    Only the last result of a turn is waited for.
+    """
     means = []
     for _ in range(turns):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a program is: written once, run by every framework with the same weights and inputs."""
+"""The definition of a program: it is written once, and every framework runs it with the same weights and inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _pool() -> np.ndarray:
 
 
 def normal(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
-    """Random f32 of a normal distribution, which repeat themselves in an array of more than some four million."""
+    """Return random f32 from a normal distribution. They repeat in arrays of more than some four million elements."""
     pool, start, count = _pool(), int(rng.integers(_POOL)), math.prod(shape)
     if start + count <= _POOL:
         return pool[start : start + count].reshape(shape).copy()
@@ -53,11 +53,14 @@ class Draw:
         return {DENSE: self.normal(inputs, outputs, scale=scale), "b": self.normal(outputs)}
 
     def norm(self, width: int) -> dict[str, np.ndarray]:
-        """Of layer norm; not quite 1 and 0."""
+        """Return the weights of a layer norm; scale and bias are not quite 1 and 0."""
         return {"scale": self.normal(width, mean=1.0), "bias": self.normal(width)}
 
     def conv(self, size: int, inputs: int, outputs: int, groups: int = 1, gain: float = 1.0) -> dict[str, np.ndarray]:
-        """Of a convolution with batch norm: running means and variances too. Values neither grow nor vanish."""
+        """Return the weights of a convolution with batch norm, with running means and variances.
+
+        The scale of the kernel lets values neither grow nor vanish from layer to layer.
+        """
         kernel = self.normal(size, size, inputs // groups, outputs, scale=(2 * groups / (size * size * inputs)) ** 0.5)
         variance = np.abs(self.normal(outputs, scale=0.1)) + 1
         small = {name: self.normal(outputs, scale=0.1) for name in ("bias", "mean")}
@@ -68,11 +71,11 @@ class Draw:
 class Program:
     """A function of weights and inputs, with the sizes that it is run at.
 
-    fn: (ops, weights, *inputs) to results; `ops` is a module of `frameworks`. inputs: named sizes to arrays. dims: a
-    shape string an input. shapes: the sizes of each dim at which it is timed. stream: of each dim the least, the
-    largest and the step of sizes that change from call to call. images: arrays of rank 4 are (batch, height, width,
-    channels), in each framework in its own layout. trains: weights change from call to call. constraints: what holds
-    for the dims, as in "s <= 512".
+    fn: takes (ops, weights, *inputs), returns results; `ops` is a module of `frameworks`. inputs: takes sizes by name,
+    returns arrays. dims: a shape string for each input. shapes: the sizes of the dims at which it is timed. stream: the
+    least size, the largest and the step of each dim, for sizes that change from call to call. images: arrays of rank 4
+    are (batch, height, width, channels); each framework has its own layout. trains: weights change from call to call.
+    constraints: conditions on the dims, as "s <= 512".
     """
 
     name: str
@@ -89,12 +92,12 @@ class Program:
     constraints: Sequence[str] = ()
 
     def drawn(self) -> Any:
-        """The weights, as numpy arrays."""
+        """Return the weights as numpy arrays."""
         return self.weights(Draw(7))
 
     @functools.cached_property
     def weights_bytes(self) -> int:
-        """Of the weights in f32."""
+        """The size of the weights in bytes, in f32."""
         return sum(x.nbytes for x in tree.leaves(self.drawn()))
 
     def sizes(self, *values: int) -> dict[str, int]:
@@ -102,7 +105,7 @@ class Program:
         return dict(zip(self.shapes[0], values, strict=True))
 
     def stream_sizes(self) -> list[dict[str, int]]:
-        """STREAM distinct sizes, or as many as there are."""
+        """Return STREAM distinct sizes, or as many as there are."""
         pick = random.Random(0)
         ranges = {name: range(low, high + 1, step) for name, (low, high, step) in self.stream.items()}
         count = 1
@@ -115,12 +118,12 @@ class Program:
 
 
 def programs(files: Sequence[str] = ORDER) -> list[Program]:
-    """All programs of these files of `programs/`, in their order."""
+    """Return all programs of these files of `programs/`, in their order."""
     return [program for name in files for program in importlib.import_module(f"benchmarks.programs.{name}").PROGRAMS]
 
 
 def named(name: str) -> Program:
-    """The program of this name that every framework runs."""
+    """Return the program of this name, among those that every framework runs."""
     (found,) = (program for program in programs() if program.name == name)
     return found
 
@@ -129,6 +132,6 @@ Task = tuple[Program, str]  # and its dtype
 
 
 def chosen(pattern: str, dtypes: Sequence[str] = BOTH) -> list[Task]:
-    """Programs whose name fits a pattern, each with its dtypes."""
+    """Return the programs whose name fits a pattern, each with its dtypes."""
     matching = [program for program in programs() if fnmatch.fnmatch(program.name, pattern)]
     return [(program, dtype) for program in matching for dtype in program.dtypes if dtype in dtypes]

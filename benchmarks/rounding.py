@@ -1,8 +1,8 @@
-"""What it costs that bf16 is rounded after each op: programs as they are, and with `excess_precision`.
+"""The cost of rounding bf16 after each op: programs without and with `excess_precision`.
 
     python -m benchmarks.rounding
 
-Times are those of the calling thread's processor, for one thread computes: medians of turns.
+Programs run on one thread. Times are the processor time of the calling thread, medians of turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TURN = 1e-3
 
 
 class Case(NamedTuple):
-    """A function with arguments, in bf16."""
+    """A function in bf16, with its arguments."""
 
     name: str
     fn: Callable[..., Any]

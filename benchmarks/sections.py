@@ -40,10 +40,10 @@ Sizes = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the result.
+    """A line of the result.
 
-    ours, theirs: hlo_disc's figure and jax.jit's, in `unit`. value: what `bound` ("≥ 1.05") is about, mostly a ratio.
-    fraction: how much of the machine's limit hlo_disc reaches.
+    ours, theirs: hlo_disc's figure and jax.jit's, in `unit`. value: the number that `bound` ("≥ 1.05") limits, mostly a
+    ratio. fraction: the fraction of the machine's limit that hlo_disc reaches.
     """
 
     section: str
@@ -68,7 +68,7 @@ class Row:
 
 @dataclass
 class Bench:
-    """What the sections share. budget: seconds of turns a shape."""
+    """The state that sections share. budget: the seconds of turns at each shape."""
 
     limits: Limits
     quick: bool
@@ -97,7 +97,7 @@ class Bench:
         return found
 
     def steady(self, program: Program, shapes: Sequence[Mapping[str, int]], ours: Any = None) -> Iterator[Measured]:
-        """Steady state at each shape, hlo_disc compiling once and jax.jit for each."""
+        """Yield steady-state times at each shape. hlo_disc compiles once, jax.jit for each shape."""
         ours, work = ours or in_jax.compiled(program), least_work(program, program.dtypes[0])
         for sizes in shapes:
             theirs = jax.jit(in_jax.function(program))
@@ -105,14 +105,14 @@ class Bench:
 
 
 def warm_up() -> None:
-    """Loads both compilers, so that the first model does not pay for that."""
+    """Load both compilers, so that the first model does not pay for that."""
     x = np.ones(8, np.float32)
     hlo_disc.jit(lambda x: jnp.tanh(x) + 1, dims={"x": "(n)"})(x)
     jax.block_until_ready(jax.jit(lambda x: jnp.tanh(x) + 1)(x))
 
 
 def models(bench: Bench) -> Iterator[Row]:
-    """Steady state of the models, and what compiling them costs."""
+    """Yield steady-state times of the models, and the cost of compiling them."""
     for program, bound in MODELS:
         found, ours = [], in_jax.compiled(program)
         for one in bench.steady(program, bench.picked(program.shapes), ours):
@@ -142,7 +142,7 @@ def geometric(found: Sequence[Measured]) -> float:
 
 
 def kernels(bench: Bench) -> Iterator[Row]:
-    """Steady state of the kernels that are bound by memory."""
+    """Yield steady-state times of the kernels that are bound by memory."""
     found = []
     for program in MEMORY_BOUND:
         for one in bench.steady(program, program.shapes):
@@ -152,14 +152,14 @@ def kernels(bench: Bench) -> Iterator[Row]:
 
 
 def indexing(bench: Bench) -> Iterator[Row]:
-    """Steady state of sorts, gathers and scatters."""
+    """Yield steady-state times of sorts, gathers and scatters."""
     for program in (named("sort"), *programs(["indexing"])):
         for one in bench.steady(program, program.shapes):
             yield row("indexing", program, one, "≥ 0.8")
 
 
 def products(bench: Bench) -> Iterator[Row]:
-    """Rates of dots and attention."""
+    """Yield rates of dots and attention."""
     for program in programs(["products"]):
         for one in bench.steady(program, bench.picked(program.shapes)):
             assert one.theirs is not None and one.ratio is not None
@@ -169,7 +169,7 @@ def products(bench: Bench) -> Iterator[Row]:
 
 
 def control_flow(bench: Bench) -> Iterator[Row]:
-    """Steady state of images, training, and programs with control flow."""
+    """Yield steady-state times of images, training, and programs with control flow."""
     count, greedy = programs(["loops"])
     for program in (RESNET, TRAINING, LSTM, count, greedy):
         for one in bench.steady(program, bench.picked(program.shapes)):
@@ -186,7 +186,7 @@ TRAINED: list[tuple[Program, Sizes]] = [
 
 
 def gradients(bench: Bench) -> Iterator[Row]:
-    """A training step: a compiled loss, differentiated in a `jax.jit` of the step, and the whole step compiled."""
+    """Yield times of a training step: with a compiled loss inside a `jax.jit` of the step, and compiled as a whole."""
     found: dict[str, list[Measured]] = {}
     for program, shapes in TRAINED:
         loss, work = _loss(in_jax.function(program)), least_work(program, "f32")
@@ -206,19 +206,19 @@ def gradients(bench: Bench) -> Iterator[Row]:
         yield Row("gradients", f"geometric mean, {way}", 0, None, "", geometric(all_), "≥ 1.1")
 
 
-# What is differentiated at several shapes: those of ResNet-50 where no ReLU is so near to 0 that rounding decides about
-# a gradient.
+# The programs that are differentiated at several shapes. Those of ResNet-50 are shapes where no ReLU is so near to 0
+# that rounding decides about a gradient.
 DIFFERENTIATED: list[tuple[Program, Sizes]] = [
     (BERT, [(1, 17), (2, 33), (1, 1), (3, 8), (1, 64), (2, 5)]),
     (RESNET, [(3, 40, 64), (1, 128, 96), (1, 64, 64), (1, 97, 64), (2, 48, 64)]),
     (LSTM, [(17, 3), (64, 8), (1, 2), (8, 1), (33, 16), (20, 5)]),
 ]
-# What is less is no error.
+# An error below this counts as this.
 _ROUNDING = float(np.finfo(np.float32).eps)
 
 
 def slopes(bench: Bench) -> Iterator[Row]:
-    """Errors of gradients through a compiled loss against float64, next to XLA's, and how many programs they take."""
+    """Yield errors of gradients through a compiled loss against float64, next to XLA's, and the number of programs."""
     for program, shapes in DIFFERENTIATED:
         loss = _loss(in_jax.function(program))
         inner = hlo_disc.jit(loss)
@@ -237,12 +237,12 @@ def slopes(bench: Bench) -> Iterator[Row]:
 
 
 def _all(value_and_slopes: Any) -> np.ndarray:
-    """As one array, whose largest value is the scale of all errors: some slopes are zero but for rounding."""
+    """Return one array, whose largest value is the scale of all errors: some gradients are zero but for rounding."""
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(value_and_slopes)])
 
 
 def _step(loss: Any) -> Any:
-    """One of gradient descent."""
+    """Return a step of gradient descent."""
 
     def step(params: Any, *inputs: Any) -> Any:
         value, slopes = jax.value_and_grad(loss)(params, *inputs)
@@ -252,7 +252,7 @@ def _step(loss: Any) -> Any:
 
 
 def _loss(fn: Any) -> Any:
-    """The mean square of all floats that a function returns."""
+    """Return a loss: the mean squares of all float results of a function, summed over the results."""
 
     def loss(*args: Any) -> jax.Array:
         floats = [x for x in jax.tree.leaves(fn(*args)) if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -262,7 +262,7 @@ def _loss(fn: Any) -> Any:
 
 
 def float64(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Return what `fn` gives when its floats are float64, as numpy arrays."""
+    """Return the results of `fn` in float64, as numpy arrays."""
 
     def widen(x: Any) -> Any:
         return np.asarray(x, np.float64) if np.asarray(x).dtype.kind == "f" else x
@@ -272,14 +272,14 @@ def float64(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def closed_over(bench: Bench) -> Program:
-    """BERT with its weights as constants of the function: the other way that users have of passing them."""
+    """Return BERT with its weights as constants of the function, which is another usual way to pass them."""
     weights, _ = bench.arguments(BERT, BERT.shapes[0])
     fn = lambda ops, _, *inputs: BERT.fn(ops, weights, *inputs)  # noqa: E731
     return replace(BERT, name="BERT-base, closed over", fn=fn, weights=no_weights)
 
 
 def constants(bench: Bench) -> Iterator[Row]:
-    """What compiling costs when the weights are constants."""
+    """Yield the time to compile a program whose weights are constants."""
     program = closed_over(bench)
     args = bench.arguments(program, BERT.shapes[0])
     costs = []
@@ -291,7 +291,7 @@ def constants(bench: Bench) -> Iterator[Row]:
 
 
 def targets(bench: Bench) -> Iterator[Row]:
-    """What compiling for a GPU costs next to compiling for the CPU, with tracing and without: medians of turns."""
+    """Yield the time to compile for a GPU next to the CPU, with tracing and without: medians of turns."""
     specs = jax.eval_shape(lambda: bench.arguments(BERT, BERT.shapes[0]))
     seconds: dict[str, list[tuple[float, float]]] = {"cpu": [], "cuda": []}
     for _ in range(3 if bench.quick else 7):
@@ -309,7 +309,7 @@ def targets(bench: Bench) -> Iterator[Row]:
 
 
 def stream(bench: Bench) -> Iterator[Row]:
-    """40 distinct BERT shapes one after the other, compilation and all."""
+    """Yield the time of 40 distinct BERT shapes one after the other, including compilation."""
     for program in (BERT, closed_over(bench)):
         inputs = [bench.arguments(program, sizes) for sizes in program.stream_sizes()]
         ours_total = run_all(in_jax.compiled(program), inputs)
@@ -321,12 +321,12 @@ def stream(bench: Bench) -> Iterator[Row]:
 
 
 def run_all(call: Any, inputs: list[tuple[Any, ...]]) -> float:
-    """Seconds for all inputs one after the other."""
+    """Return the seconds of calls with all inputs, one after the other."""
     return elapsed(lambda: [jax.block_until_ready(call(*args)) for args in inputs])
 
 
 def recompilations(bench: Bench) -> Iterator[Row]:
-    """30 shapes after the first call: nothing may be compiled."""
+    """Yield the number of compilations at 30 shapes after the first call: there must be none."""
     for program in (BERT, PREFILL, DECODE):
         ours = in_jax.compiled(program)
         ours(*bench.arguments(program, program.sizes(2, 9)))
@@ -338,7 +338,7 @@ def recompilations(bench: Bench) -> Iterator[Row]:
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """Peak temporary memory of BERT at (4, 128)."""
+    """Yield the peak of temporary memory of BERT at (4, 128)."""
     sizes = BERT.sizes(4, 128)
     args = bench.arguments(BERT, sizes)
     ours = in_jax.compiled(BERT).lower(*args).compile().memory(**sizes).temporary / 2**20
@@ -347,7 +347,7 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 
 def overhead(bench: Bench) -> Iterator[Row]:
-    """What a call costs that has almost nothing to do."""
+    """Yield the overhead of calls, measured by functions that have almost nothing to do."""
     x = jnp.ones(8, jnp.float32)
     ours, theirs = hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"}), jax.jit(lambda x: x + 1)
     jax.block_until_ready((ours(x), theirs(x)))
@@ -382,7 +382,10 @@ def overhead(bench: Bench) -> Iterator[Row]:
 
 
 def fallen_back(leaves: int) -> tuple[float, float]:
-    """Microseconds of a call of a function that cannot be compiled, for want of an op; the best of 40."""
+    """Return the microseconds of a call of a function that falls back, hlo_disc's and jax.jit's, the best of 40.
+
+    The function cannot be compiled, as the handler of an op is removed.
+    """
     tree = jnp.ones(8) if leaves == 1 else {f"leaf{k}": jnp.ones(8) for k in range(leaves)}
     with warnings.catch_warnings(), unittest.mock.patch.dict(HANDLERS):
         warnings.simplefilter("ignore", hlo_disc.FallbackWarning)
@@ -406,7 +409,7 @@ ACCURACY: list[tuple[Program, Sizes]] = [
 
 
 def accuracy(bench: Bench) -> Iterator[Row]:
-    """Error against float64, next to XLA's; some programs at several shapes, from one executable."""
+    """Yield errors against float64, next to XLA's. Some programs run at several shapes, from one executable."""
     last: list[tuple[Program, Sizes]] = [(program, [tuple(program.shapes[-1].values())]) for program in MEMORY_BOUND]
     for program, shapes in (*ACCURACY, *last):
         ours = in_jax.compiled(program)

@@ -1,7 +1,7 @@
-"""`make bench-startup`: what a process that runs a compiled program costs before its first result, and in memory.
+"""`make bench-startup`: the time of a process until the first result of a compiled program, and its memory.
 
-Saved programs of MiniLM and BERT-base with their weights, MiniLM as a C library, and a jitted BERT-base, whose
-weights are arguments and whose program is in the cache. The first process of the latter compiles, and does not count.
+It runs saved programs of MiniLM and BERT-base with their weights, MiniLM as a C library, and a jitted BERT-base. The
+jitted program takes its weights as arguments and is in the cache: its first process compiles, and does not count.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ print(json.dumps([int(status["VmRSS"].split()[0]) * 1024, statistics.median(time
 
 
 def child(code: str, *arguments: str) -> tuple[float, Any]:
-    """Seconds of a process, and what it prints as JSON."""
+    """Return the seconds of a process, and the JSON that it prints."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", code, *arguments]
     start = time.perf_counter()
@@ -108,7 +108,7 @@ def child(code: str, *arguments: str) -> tuple[float, Any]:
 
 
 def save(folder: Path) -> dict[str, Path]:
-    """MiniLM's and BERT's programs as files."""
+    """Save the programs of MiniLM and BERT. Return their files by name."""
     import jax
 
     import hlo_disc
@@ -134,7 +134,7 @@ def save(folder: Path) -> dict[str, Path]:
 
 
 def c_program(saved: Path, folder: Path) -> Path:
-    """A C program that calls a saved MiniLM as a library once."""
+    """Build a C program that calls a saved MiniLM once, as a library. Return its path."""
     from hlo_disc.executable import load
     from hlo_disc.library.emit import emit
 

@@ -1,6 +1,6 @@
-"""What a call takes as an op of TensorFlow's, eagerly, next to the op that does nothing: `make bench-tensorflow`.
+"""The time of a call of hlo_disc's op in eager TensorFlow, next to an op that does nothing: `make bench-tensorflow`.
 
-Ways take turns in one process; times are medians of runs of calls, differences those of one turn.
+The calls take turns in one process. Times are medians over turns of many calls; differences are within a turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CALLS = 500
 @click.command()
 @click.option("--rounds", default=41, show_default=True)
 def main(rounds: int) -> None:
-    """x * 2 on f32[8], compiled for any size."""
+    """Time x * 2 on f32[8], compiled for any size."""
     x = tf.zeros([8])
     compiled = hlo_disc.tensorflow.compile(lambda x: x * 2.0, [tf.TensorSpec([None])])
     op = compiled._op  # as the graph of a tf.function calls it

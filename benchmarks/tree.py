@@ -7,7 +7,7 @@ from typing import Any
 
 
 def leaves(tree: Any) -> list[Any]:
-    """In order, dictionaries by their sorted keys."""
+    """Return the leaves in order; dictionaries are in the order of their sorted keys."""
     if isinstance(tree, dict):
         return [leaf for key in sorted(tree) for leaf in leaves(tree[key])]
     if isinstance(tree, list | tuple):
@@ -16,7 +16,7 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def with_keys(fn: Callable[[str, Any], Any], tree: Any, key: str = "") -> Any:
-    """The same tree of `fn(key, leaf)`; the key is that of the innermost dictionary around the leaf."""
+    """Return the tree of `fn(key, leaf)`. The key is that of the innermost dictionary around the leaf."""
     if isinstance(tree, dict):
         return {name: with_keys(fn, tree[name], name) for name in sorted(tree)}
     if isinstance(tree, list | tuple):
@@ -25,7 +25,7 @@ def with_keys(fn: Callable[[str, Any], Any], tree: Any, key: str = "") -> Any:
 
 
 def mapped(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """The tree of `fn` of leaves at the same place in all trees."""
+    """Return the tree of `fn` applied to the leaves at the same position in all trees."""
     if isinstance(tree, dict):
         return {name: mapped(fn, tree[name], *(other[name] for other in others)) for name in sorted(tree)}
     if isinstance(tree, list | tuple):

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def start(options: argparse.Namespace) -> int:
-    """Run one process for each part; what the first one prints is what there is to see."""
+    """Run each process of the training; only the first one prints losses. Return the largest exit code."""
     import socket
 
     with socket.socket() as free:
@@ -65,7 +65,7 @@ def train(options: argparse.Namespace) -> None:
 
     @hlo_disc.jit(dims={"tokens": "(b, s)"})
     def loss(weights: Any, tokens: Any) -> Any:
-        """How well each token says which one follows."""
+        """Return the mean negative log-likelihood of each token, predicted from the one before it."""
         hidden = jax.nn.relu(weights["embedding"][tokens[:, :-1]] @ weights["hidden"])
         scores = jax.nn.log_softmax(hidden @ weights["out"])
         return -jnp.take_along_axis(scores, tokens[:, 1:, None], -1).mean()

@@ -39,7 +39,7 @@ def normalised(x: jax.Array) -> jax.Array:
 
 
 def block(layer: dict, x: jax.Array, cache: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, tuple]:
-    """x (b, s, width) behind what the cache knows (b, heads, l, ·), and the cache with it."""
+    """Return x (b, s, width) after a layer, and the cache with its keys and values. cache: (b, heads, l, ·) twice."""
     b, s, _ = x.shape
     heads = (normalised(x) @ layer["qkv"]).reshape(b, s, 3, HEADS, WIDTH // HEADS).transpose(2, 0, 3, 1, 4)
     key, value = (jnp.concatenate([old, new], 2) for old, new in zip(cache, heads[1:], strict=True))
@@ -52,7 +52,7 @@ def block(layer: dict, x: jax.Array, cache: tuple[jax.Array, jax.Array]) -> tupl
 
 
 def step(params: dict, ids: jax.Array, caches: list) -> tuple[jax.Array, list]:
-    """The likeliest words after ids (b, s), and the caches with them."""
+    """Return the likeliest words after ids (b, s), and the caches with ids included."""
     length = caches[0][0].shape[2]
     x = params["words"][ids] + jnp.take(params["places"], jnp.arange(ids.shape[1]) + length, axis=0, mode="clip")
     grown = []
@@ -63,7 +63,7 @@ def step(params: dict, ids: jax.Array, caches: list) -> tuple[jax.Array, list]:
 
 
 def generate(run, params: dict, prompts: np.ndarray, tokens: int) -> np.ndarray:
-    """The words that follow prompts (b, s), so many of each."""
+    """Return the `tokens` words that follow each of the prompts (b, s)."""
     empty = jnp.zeros((len(prompts), HEADS, 0, WIDTH // HEADS))
     word, caches = run(params, jnp.asarray(prompts), [(empty, empty)] * LAYERS)
     words = [word]

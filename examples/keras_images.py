@@ -23,7 +23,7 @@ SHAPES = ((1, 32, 32), (8, 48, 64), (3, 97, 31), (16, 28, 28), (1, 224, 224))
 
 
 def block(x: keras.KerasTensor, channels: int, strides: int) -> keras.KerasTensor:
-    """Two convolutions, and a way around them."""
+    """Return the result of two convolutions with a shortcut around them."""
     around = layers.Conv2D(channels, 1, strides)(x)
     x = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(channels, 3, strides, "same", use_bias=False)(x)))
     x = layers.BatchNormalization()(layers.Conv2D(channels, 3, padding="same", use_bias=False)(x))
@@ -31,7 +31,7 @@ def block(x: keras.KerasTensor, channels: int, strides: int) -> keras.KerasTenso
 
 
 def network(classes: int = 10) -> keras.Model:
-    """Images f32 (n, height, width, 3) to how likely each class is, (n, classes)."""
+    """Return a model from images f32 (n, height, width, 3) to the probabilities of classes (n, classes)."""
     images = keras.Input([None, None, 3], name="images")
     x = layers.Rescaling(2.0, -1.0)(images)
     for channels, strides in ((16, 1), (32, 2), (64, 2)):
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def timed(function: Callable[[tf.Tensor], tf.Tensor], images: tf.Tensor) -> tuple[tf.Tensor, float]:
-    """The result of a second call, and the milliseconds that it took."""
+    """Return the result of a second call, and the milliseconds that it took."""
     function(images)
     start = time.perf_counter()
     return function(images), 1e3 * (time.perf_counter() - start)

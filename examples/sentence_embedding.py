@@ -1,7 +1,8 @@
-"""Embeds sentences at their natural lengths with all-MiniLM-L6-v2: hlo_disc compiles once, `jax.jit` once a shape.
+"""Sentence embeddings at natural lengths with all-MiniLM-L6-v2: hlo_disc compiles once, `jax.jit` once a shape.
 
-Texts go through in batches of changing size, so that almost every batch has a (batch, length) shape of its own. Prints
-what each way cost, how far the results are apart, and the nearest neighbours of three sentences.
+Texts run in batches of changing size, so that almost every batch has its own shape (batch, length). The program prints
+the cost of each way to run the model, the largest difference of the results, and the nearest neighbours of three
+sentences.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class Run:
-    """What one way of running the model did. Times in seconds; `latency` is of a second call, when all is compiled."""
+    """The figures of one way to run the model. Times are seconds; `latency` is that of a call without compilation."""
 
     name: str
     call: Callable[[int], np.ndarray]
@@ -44,7 +45,7 @@ class Run:
 
 
 def batches(texts: list[str], largest: int, seed: int) -> Iterator[list[str]]:
-    """Shuffled texts in batches of 1 to `largest`."""
+    """Yield shuffled texts in batches of 1 to `largest`."""
     order = random.Random(seed)
     texts = order.sample(texts, len(texts))
     while texts:
@@ -54,7 +55,7 @@ def batches(texts: list[str], largest: int, seed: int) -> Iterator[list[str]]:
 
 
 def with_hlo_disc(name: str, params, work: list[Batch], **options) -> Run:
-    """One `hlo_disc.jit` for all batches."""
+    """Return a run that calls one `hlo_disc.jit` for all batches."""
     compiled = hlo_disc.jit(embed, **options)
 
     def call(i: int) -> np.ndarray:
@@ -68,7 +69,7 @@ def with_hlo_disc(name: str, params, work: list[Batch], **options) -> Run:
 
 
 def with_jax(name: str, params, work: list[Batch]) -> Run:
-    """`jax.jit`, compiled ahead of a shape's first call, so that compiling can be timed on its own."""
+    """Return a run by `jax.jit`, compiled ahead of a shape's first call, so that compilation is timed separately."""
     executables: dict[tuple[int, ...], Callable] = {}
 
     def call(i: int) -> np.ndarray:
@@ -85,7 +86,7 @@ def with_jax(name: str, params, work: list[Batch]) -> Run:
 
 
 def first_pass(run: Run, batches: list[int], step: Callable[[], None]) -> None:
-    """All batches, compiling as needed: what a user waits for."""
+    """Run all batches and compile as needed: `run.total` is the time that a user waits."""
     for i in batches:
         start = time.perf_counter()
         run.rows[i] = run.call(i)
@@ -94,7 +95,7 @@ def first_pass(run: Run, batches: list[int], step: Callable[[], None]) -> None:
 
 
 def second_pass(runs: list[Run], batches: list[int], step: Callable[[], None]) -> None:
-    """The same batches again, the ways taking turns: the latency when nothing has to be compiled."""
+    """Run the same batches again, each by all runs in turn, to time calls that compile nothing."""
     for i in batches:
         for run in runs:
             start = time.perf_counter()
@@ -104,7 +105,7 @@ def second_pass(runs: list[Run], batches: list[int], step: Callable[[], None]) -
 
 
 def summary(runs: list[Run], work: list[Batch]) -> Table:
-    """One column a run."""
+    """Return a table with a column for each run."""
     shapes = [ids.shape for ids, _ in work]
     table = Table(title=f"{len(set(shapes))} distinct (batch, length) shapes in {len(work)} batches")
     table.add_column("")
@@ -124,7 +125,7 @@ def summary(runs: list[Run], work: list[Batch]) -> Table:
 
 
 def neighbours(texts: list[str], vectors: np.ndarray) -> Table:
-    """The three nearest texts of each query, by cosine."""
+    """Return a table of the three nearest texts of each query, by cosine."""
     table = Table(title="nearest neighbours (cosine)", show_lines=True)
     table.add_column("sentence", ratio=2)
     table.add_column("nearest", ratio=3)

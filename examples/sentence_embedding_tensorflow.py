@@ -47,7 +47,7 @@ def layer_norm(layer: Params, x: tf.Tensor) -> tf.Tensor:
 
 
 def attention(layer: Params, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Multi-head self-attention. x: (b, s, d); bias: (b, 1, 1, s), 0 where a key may be seen, else very negative."""
+    """Compute multi-head self-attention. x: (b, s, d). bias: (b, 1, 1, s), 0 where a key may be seen, else very low."""
     b, s, d = *tf.unstack(tf.shape(x)[:2]), x.shape[2]
     query, key, value = (tf.reshape(dense(layer[k], x), [b, s, HEADS, d // HEADS]) for k in ("query", "key", "value"))
     scores = tf.einsum("bqhd,bkhd->bhqk", query, key) / np.float32(np.sqrt(d // HEADS)) + bias

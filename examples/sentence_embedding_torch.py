@@ -18,7 +18,7 @@ import hlo_disc.torch
 
 
 class Embedding(torch.nn.Module):
-    """Means of BERT's hidden states over the tokens of a sentence, of length 1."""
+    """The mean of BERT's hidden states over the tokens of each sentence, scaled to length 1."""
 
     def __init__(self) -> None:
         super().__init__()

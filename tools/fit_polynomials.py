@@ -21,7 +21,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 def minimax(rows: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The x that minimises max |rows @ x - target|: a linear program, started from and scaled by least squares."""
+    """Return the x that minimises max |rows @ x - target|, by a linear program that least squares starts and scales."""
     sizes = np.abs(rows).max(0)
     rows = rows / sizes
     start = np.linalg.lstsq(rows, target, rcond=None)[0]
@@ -52,7 +52,7 @@ def polynomial(
     known: dict[int, float] | None = None,
     dtype: type = np.float32,
 ) -> tuple[dict[int, float], float]:
-    """The coefficients by power, rounded to `dtype`, and the largest weighted error that they leave."""
+    """Return the coefficients by power, rounded to `dtype`, and the largest weighted error that they leave."""
     fixed = dict(known or {})
     free = list(powers)
     grid = _chebyshev(low, high, 1000)
@@ -70,7 +70,7 @@ def polynomial(
 def rational(
     f: Function, high: float, top: int, bottom: int, weight: Function, start: float = 1.0, even: bool = True
 ) -> tuple[list[float], list[float], float]:
-    """P and Q in u = x^2 (or x, unless `even`), with f(x) ~ P(u)/Q(u) on (0, high], rounded to f32; and the error left.
+    """Fit f(x) ~ P(u)/Q(u) on (0, high], u = x^2 (x unless `even`). Return P and Q, rounded to f32, and the error left.
 
     Each step is linear: minimise |P - f Q| weight / (Q of the step before). Q is rounded first, then P fitted again.
     Q(0) is `start` and P(0) = f(0) start: a value that makes both nearly f32 saves half an ulp.
@@ -98,7 +98,7 @@ def rational(
 
 
 def nearly_f32(value: float) -> float:
-    """An f32 c in [1, 2) whose product with `value` is an f32 but for a rounding error far below an ulp."""
+    """Return an f32 c in [1, 2) whose product with `value` differs from an f32 by far less than an ulp."""
     c = np.arange(1, 2, 2.0**-16)
     product = c * value
     return float(c[np.argmin(np.abs(product.astype(np.float32) / product - 1))])
@@ -109,7 +109,7 @@ erfc = np.vectorize(math.erfc)
 
 
 def _ratio(f: Function, limit: float) -> Function:
-    """x -> f(x) / x, with its limit at 0."""
+    """Return the function x -> f(x) / x, with its limit at 0."""
     return lambda x: np.where(x == 0, limit, f(np.where(x == 0, 1.0, x)) / np.where(x == 0, 1.0, x))
 
 
@@ -233,7 +233,7 @@ def fit_erfc_double() -> None:
 
 
 def _h(x: Decimal) -> Decimal:
-    """(1 + 2x) exp(x^2) erfc(x), by the series of exp(x^2) erf(x), whose terms are all positive."""
+    """Return (1 + 2x) exp(x^2) erfc(x), by the series of exp(x^2) erf(x), whose terms are all positive."""
     term = total = x
     k = 0
     while term > total * Decimal(10) ** -400:

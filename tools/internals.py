@@ -1,8 +1,8 @@
-"""Writes the examples in docs/internals: `python tools/internals.py`.
+"""A script that writes the examples in docs/internals: `python tools/internals.py`.
 
-The pages follow one program through the compiler. Each stage is run here, and what it makes stands between two markers
-in the page of that stage. Long texts are excerpts: `…` is in place of what is left out. A test checks that the pages
-are current.
+The pages follow one program through the compiler. The script runs each stage, and writes its result between two markers
+in the page of that stage. Long texts are excerpts: `…` stands for what is left out. A test checks that the pages are
+current.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ SPECS = ("f32[n, d]", "f32[d, 32]", "f32[32]")
 STATIC = ("f32[n, 64]", "f32[64, 32]", "f32[32]")  # of a weight without symbols a packed form can be kept
 SIZES = ((1, 64), (1000, 64), (1000, 8192), (4096, 8192))  # n and d of calls
 CONSTANT = r"= arith\.constant"
-# Of `main` what it reads from env, where values lie in the arena, and the steps.
+# The lines of `main` that are shown: what it reads from env, where values lie in the arena, and the steps.
 MAIN = ("func", r"memref\.load", r"memref\.view", "call @", "return", "}")
-# Of a function that launches a group: the conditions, and the launches.
+# The lines that are shown of a function that launches a group: the conditions, and the launches.
 STEP = ("func", r"arith\.cmpi", r"arith\.andi", r"scf\.if", r"gpu\.launch_func", "}", "return")
 WIDTH = 118
 BLOCK = re.compile(r"(<!-- made by tools/internals\.py: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -68,8 +68,8 @@ def classify(x: Any, w: Any, b: Any) -> Any:
 class Made(NamedTuple):
     """The results of all stages for the example.
 
-    module: as JAX lowered it. read, simpler: the graph as it was read, and rewritten. last: the last stage's. dumps:
-    the text of each stage, by its name and a suffix. executable: the linked program.
+    module: as JAX lowered it. read, simpler: the graph as it was read, and after rewriting. last: the last stage's
+    result. dumps: the text of each stage, by its name and a suffix. executable: the linked program.
     """
 
     module: str
@@ -81,7 +81,7 @@ class Made(NamedTuple):
 
 
 def make(specs: tuple[str, ...]) -> Made:
-    """Compile the example, and keep what each stage makes."""
+    """Compile the example. Return the results of its stages."""
     modules: list[str] = []
     read_module = import_jax.read_module
 
@@ -108,7 +108,7 @@ def make(specs: tuple[str, ...]) -> Made:
 
 
 def dhlo(graph: Graph) -> list[str]:
-    """A graph as a line an op: results, name, operands, attributes."""
+    """Return a graph as text, an op a line: results, name, operands, attributes."""
     names: dict[Value, str] = dict(zip(graph.inputs, (f"%{name}" for name in graph.input_names), strict=True))
     lines = [f"inputs  {', '.join(f'{names[v]}: {v}' for v in graph.inputs)}"]
     for op in graph.ops:
@@ -130,7 +130,7 @@ def _indent(line: str) -> str:
 
 
 def function(text: str, name: str) -> list[str]:
-    """The lines of a function of MLIR or LLVM IR, without indentation."""
+    """Return the lines of a function of MLIR or LLVM IR, without indentation."""
     lines = text.split("\n")
     start = next(i for i, line in enumerate(lines) if re.search(rf"(func|define)\b.*@{re.escape(name)}\(", line))
     indent = _indent(lines[start])
@@ -139,12 +139,12 @@ def function(text: str, name: str) -> list[str]:
 
 
 def without(lines: Iterable[str], *patterns: str) -> list[str]:
-    """The lines that no pattern is found in, with one `…` for each run of the others."""
+    """Return the lines in which no pattern is found, with one `…` for each run of other lines."""
     return _excerpt(lines, lambda line: not any(re.search(pattern, line) for pattern in patterns))
 
 
 def only(lines: Iterable[str], *patterns: str) -> list[str]:
-    """The lines that some pattern is found in, with one `…` for each run of the others."""
+    """Return the lines in which a pattern is found, with one `…` for each run of other lines."""
     return _excerpt(lines, lambda line: any(re.search(pattern, line) for pattern in patterns))
 
 
@@ -159,7 +159,7 @@ def _excerpt(lines: Iterable[str], keep: Callable[[str], bool]) -> list[str]:
 
 
 def shortened(line: str) -> list[str]:
-    """A line of MLIR or LLVM IR without attributes and types that repeat; what is too long is broken at a space."""
+    """Drop attributes and repeated types from a line of MLIR or LLVM IR. Break it at spaces if it is too long."""
     line = re.sub(r" (kernel )?attributes \{[^}]*\}", "", line)
     line = re.sub(r" \{(llvm|jax|mhlo)\.[^}]*\}", "", line)
     line = re.sub(r' nounwind( "[^"]*"="[^"]*")*( \w+)* \{', " {", line)
@@ -188,7 +188,7 @@ def _stages() -> str:
 
 
 def _calls(executable: Executable) -> str:
-    """Two calls at other sizes, and one that breaks a guard."""
+    """Show three calls at different sizes, and one that breaks a guard."""
     lines = []
     for x, w in (((3, 5), (5, 32)), ((1, 64), (64, 32)), ((0, 64), (64, 32)), ((3, 5), (6, 32))):
         arrays = [np.ones(shape, np.float32) for shape in (x, w, (32,))]
@@ -208,7 +208,7 @@ def _symbols(graph: Graph) -> str:
 
 
 def _questions() -> str:
-    """Answers of facts, without and with a constraint."""
+    """Show answers of facts, without and with a constraint."""
     n = Dim.symbol("n")
     plain, bounded = ShapeFacts(), ShapeFacts()
     bounded.add_at_most(n, 2048)
@@ -233,7 +233,7 @@ def _fired(graph: Graph) -> str:
 
 
 def _taken(step: Step, n: int, d: int) -> str:
-    """The kernel of the first choice whose conditions hold."""
+    """Return the kernel of the first choice whose conditions hold."""
     sizes = {"n": Dim.const(n), "d": Dim.const(d)}
     nothing = ShapeFacts()
     for choice, kernel in zip(step.choices, step.kernels, strict=True):
@@ -257,7 +257,7 @@ def _arena(executable: Executable) -> str:
 
 
 def _explained(executable: Executable) -> str:
-    """What `explain(full=True)` shows, without times and sizes of code."""
+    """Show the text of `explain(full=True)`, without times and sizes of code."""
     text = full(executable.program)
     return _fenced(line for line in text.split("\n") if not line.startswith(("compile", "object")))
 
@@ -273,7 +273,7 @@ def _env(c: Compiled) -> str:
 
 
 def blocks() -> dict[str, str]:
-    """The text of every block, by its name."""
+    """Return the text of every block, by its name."""
     made, static = make(SPECS), make(STATIC)
     kernels, host, code = (made.dumps[key] for key in (("kernels", "mlir"), ("host flow", "mlir"), ("codegen", "ll")))
     # The name of its form; in the LLVM IR of all modules, with the number of its module.
@@ -306,12 +306,12 @@ def blocks() -> dict[str, str]:
 
 
 def _begun(lines: list[str], first: int, last: int) -> list[str]:
-    """The first lines of a function, and its last ones."""
+    """Return the first lines of a function, and its last ones."""
     return [*lines[:first], "  …", *lines[-last:]]
 
 
 def _loop(lines: list[str]) -> list[str]:
-    """The first loop of a function that loads vectors, without its end."""
+    """Return the first loop of a function that loads vectors, up to its branch."""
     load = next(i for i, line in enumerate(lines) if "= load <" in line)
     start = max(i for i in range(load) if lines[i].endswith(":"))
     end = next(i for i in range(load, len(lines)) if lines[i].startswith("  br "))
@@ -319,7 +319,7 @@ def _loop(lines: list[str]) -> list[str]:
 
 
 def _plan(lines: list[str]) -> list[str]:
-    """The guards, and what is stored for `main`."""
+    """Return the guards, and the code that stores values for `main`."""
     guards = next(i for i, line in enumerate(lines) if "arith.cmpi eq" in line and "%c0_i32" in line)
     stores = ("scf.if", "memref.store", "call @broken", "}", "return")
     return without([*lines[: guards + 1], *only(lines[guards + 1 :], *stores)], CONSTANT)
@@ -329,7 +329,7 @@ def _plan(lines: list[str]) -> list[str]:
 
 
 def filled(text: str, made: dict[str, str]) -> str:
-    """A page with what is made now between its markers. Raises KeyError for a block that nothing makes."""
+    """Return a page with the current text between its markers. Raises KeyError for a block that has no text."""
     return BLOCK.sub(lambda found: f"{found[1]}{made[found[2]]}\n{found[3]}", text)
 
 

@@ -1,7 +1,7 @@
-"""`make kernels`: the archive of kernels of common programs, `hlo_disc/cache/common.kernels`, for this kind of CPUs.
+"""`make kernels`: the archive of kernels of common programs, `hlo_disc/cache/common.kernels`, for this kind of CPU.
 
-The programs are those of `benchmarks/programs`, with each of their types and for each level of features, whether this
-machine has it or not: nothing is run. The same package makes the same bytes.
+The programs are those of `benchmarks/programs`, with each of their types. They are compiled for each level of features,
+whether this machine has it or not, as nothing is run. The same package makes the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.program import Draw, Task, chosen
 
 
 class Zeros(Draw):
-    """Weights that take no memory."""
+    """A source of weights that take no memory."""
 
     def normal(self, *shape: int, scale: float = 0.0, mean: float = 0.0) -> np.ndarray:
         return np.broadcast_to(np.float32(0), shape)
@@ -50,7 +50,7 @@ def compile_for(level: str, task: Task) -> None:
 
 
 def recorded(tasks: list[Task], levels: tuple[str, ...]) -> dict[bytes, bytes]:
-    """What compiling programs for levels of features keeps."""
+    """Compile programs for levels of features. Return the kernels that the store would keep."""
     found: dict[bytes, bytes] = {}
     store = contextlib.nullcontext(types.SimpleNamespace(find=found.get, keep=found.setdefault))
     every = frozenset(feature for level in x86.LEVELS.values() for feature in level.features)

@@ -1,6 +1,7 @@
-"""Writes docs/ops.md from the op table and the import handlers: `python tools/ops_table.py`.
+"""A script that writes docs/ops.md from the op table and the import handlers: `python tools/ops_table.py`.
 
-A test checks that the file is what this makes. What DHLO's ops take is asked of their inference, with one sample an op.
+A test checks that the file is current. The element types of DHLO's ops come from their inference, with one sample an
+op.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ GROUPS: dict[str, tuple[np.dtype, ...]] = {
     "f32 f64": tuple(d for d in FLOATS if d.itemsize >= 4),
     "complex": (np.dtype(np.complex64), np.dtype(np.complex128)),
 }
-# What decides about the types of an op that is a window, a loop or a library's is its region, or the library.
+# The types of a window, a loop or a library's op depend on its region, or on the library.
 # Ops that only passes make are not for programs.
 OPS = {name: row for name, row in table.OPS.items() if row.dialect}
 
@@ -58,7 +59,7 @@ def _scalar(dtype: np.dtype) -> Value:
 
 
 def _second(dtypes: list[np.dtype]):  # type: ignore[no-untyped-def]
-    """A region that returns the second half of its arguments."""
+    """Return a region that returns the second half of its arguments."""
     half = len(dtypes) // 2
     return make_region(ShapeFacts(), [(d, ()) for d in dtypes], lambda b, x: x[half:])
 
@@ -134,7 +135,7 @@ SAMPLES: dict[str, Callable[[np.dtype], tuple[list[Value], dict]]] = {
 
 
 def takes(name: str, dtype: np.dtype) -> bool:
-    """Whether inference and the complex pass accept the op on this element type."""
+    """Return whether inference and the complex pass accept the op on this element type."""
     row = OPS[name]
     sample = SAMPLES.get(name)
     operands, attrs = sample(dtype) if sample else ([_vector(dtype)] * (row.operands or 1), {})
@@ -167,7 +168,7 @@ def _dhlo() -> Iterator[str]:
 
 
 def dialect_ops() -> list[str]:
-    """Every op of the dialects that StableHLO's Python package has."""
+    """Return every op of the dialects that StableHLO's Python package has."""
     classes = [c for module in (stablehlo, chlo) for _, c in inspect.getmembers(module, inspect.isclass)]
     return sorted({c.OPERATION_NAME for c in classes if getattr(c, "OPERATION_NAME", "")})
 
@@ -180,7 +181,7 @@ STRUCTURE = ("stablehlo.get_dimension_size", "stablehlo.return")
 
 
 def status(name: str) -> str:
-    """read, legalised, or unsupported."""
+    """Return the treatment of an op: "read", "legalised" or "unsupported"."""
     if name in UNSUPPORTED or name in ASYNC:
         return "unsupported"
     if name in HANDLERS or name in STRUCTURE:
@@ -193,7 +194,7 @@ def _listed(wanted: str) -> str:
 
 
 def document() -> str:
-    """The text of docs/ops.md."""
+    """Return the text of docs/ops.md."""
     return f"""\
 # Ops and element types
 

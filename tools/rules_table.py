@@ -1,6 +1,6 @@
-"""Writes docs/rules.md from the docstrings of the rewrite rules: `python tools/rules_table.py`.
+"""A script that writes docs/rules.md from the docstrings of the rewrite rules: `python tools/rules_table.py`.
 
-A test checks that the file is what this makes.
+A test checks that the file is current.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _tables(tables: Sequence[tuple[str, str, Sequence[Rule]]]) -> Iterator[str]:
 
 
 def document() -> str:
-    """The text of docs/rules.md."""
+    """Return the text of docs/rules.md."""
     return f"""\
 # Rewrite rules
 

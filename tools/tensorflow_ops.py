@@ -1,6 +1,6 @@
-"""Writes docs/tensorflow_ops.md from TensorFlow's registry and the import handlers.
+"""A script that writes docs/tensorflow_ops.md from TensorFlow's registry and the import handlers.
 
-Run as `.venv-tensorflow/bin/python tools/tensorflow_ops.py`; a test checks that the file is what this makes.
+Run as `.venv-tensorflow/bin/python tools/tensorflow_ops.py`; a test checks that the file is current.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ TARGET = Path(__file__).parent.parent / "docs" / "tensorflow_ops.md"
 
 
 def registered() -> set[str]:
-    """The ops that TensorFlow's XLA has a kernel for on a CPU, which it registers when it first compiles."""
+    """Return the ops for which TensorFlow's XLA has a kernel on a CPU. It registers them at its first compilation."""
     tf.function(tf.identity, jit_compile=True)(0.0)
     return {k.op for k in kernels.get_all_registered_kernels().kernel if k.device_type == "XLA_CPU_JIT"}
 
 
 def handled() -> dict[str, Iterable[str]]:
-    """Ops by what becomes of them."""
+    """Return the ops by how the importer treats them."""
     families = {f.__doc__.split("\n")[0].rstrip("."): f.HANDLERS for f in table.FAMILIES}
     return {**families, "Handed on": effects.HANDED_ON, "Left out": effects.LEFT_OUT}
 
 
 def unexplained() -> set[str]:
-    """Ops that are registered, and of which nothing is said."""
+    """Return the registered ops that are neither handled nor have a reason why not."""
     return registered() - REASONS.keys() - {name for names in handled().values() for name in names}
 
 
 def stale() -> set[str]:
-    """Reasons for ops that are handled, or that TensorFlow does not know."""
+    """Return the ops that have a reason, but are handled, or that TensorFlow does not know."""
     known = {name for names in handled().values() for name in names}
     return {name for name in REASONS if name in known or name not in registered()}
 
@@ -47,7 +47,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def document() -> str:
-    """The text of docs/tensorflow_ops.md."""
+    """Return the text of docs/tensorflow_ops.md."""
     xla, groups = registered(), handled()
     count = len(xla & {name for names in groups.values() for name in names})
     rows = []

@@ -47,7 +47,7 @@ README_EXAMPLE = re.compile(r"^```python\n(.*?)^```$\n*^```\n(.*?)^```$", re.MUL
 
 
 def run(*command: object, **settings: object) -> str:
-    """What a command prints. Ends the program with its output when it fails."""
+    """Run a command and return its output. If it fails, end the program with this output."""
     done = subprocess.run([*map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings)
     if done.returncode:
         raise click.ClickException(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}")
@@ -55,7 +55,10 @@ def run(*command: object, **settings: object) -> str:
 
 
 def check_contents(wheel: Path) -> None:
-    """Ends the program where a wheel lacks what installing it would not show, or has more libraries than its own."""
+    """End the program if a wheel lacks a file whose absence an installation would not show, or has foreign libraries.
+
+    It also ends if RECORD is not right, or the kernels are larger than MOST_KERNELS.
+    """
     content = zipfile.ZipFile(wheel)
     names = [name for name in content.namelist() if not name.endswith("/")]
     for part in ("licenses/LICENSE", "licenses/THIRD_PARTY_NOTICES.txt", f"hlo_disc/{BUILD}", KERNELS):
@@ -73,7 +76,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def recorded(data: bytes) -> str:
-    """A digest as a wheel's RECORD has it."""
+    """Return a digest in the form of a wheel's RECORD."""
     return f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()}"
 
 
@@ -91,7 +94,7 @@ def add(wheel: Path, name: str, data: bytes) -> None:
 
 
 def add_kernels(python: str, wheel: Path, folder: Path) -> None:
-    """Let an installed wheel compile the kernels that it brings from now on."""
+    """Add to a wheel the kernels that it compiles when it is installed."""
     environment, made = folder / "venv", folder / PLACE.name
     run(python, "-m", "venv", environment)
     run(environment / "bin" / "pip", "install", "--quiet", wheel)
@@ -100,9 +103,9 @@ def add_kernels(python: str, wheel: Path, folder: Path) -> None:
 
 
 def smoke(python: str, wheel: Path, extra: str, folder: Path) -> None:
-    """Install a wheel with an extra into an empty environment and run README's first example. Ends when it is wrong.
+    """Install a wheel with an extra into an empty environment, and run README's first example.
 
-    What it needs is downloaded before, and does not count in the seconds that it prints.
+    End the program if its output is wrong. Dependencies are downloaded before, and do not count in the seconds printed.
     """
     wheelhouse, environment = folder / "wheelhouse", folder / "venv"
     run(python, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, f"{wheel}{extra}")

@@ -56,7 +56,7 @@ def show(console: Console, outcomes: list[Outcome]) -> None:
 @click.option("--seconds", default=0.2, help="How long each program is timed at each size; 0 is not at all.")
 @click.option("--json", "target", type=click.Path(path_type=Path), default=Path("build/ecosystem.json"))
 def main(pattern: str, seconds: float, target: Path) -> None:
-    """Programs of JAX's libraries: are they right, compiled at most three times, without fallbacks, and faster?"""
+    """Check that programs of JAX's libraries are right, fast, and compiled at most three times without fallbacks."""
     console = Console()
     warnings.simplefilter("ignore", hlo_disc.FallbackWarning)  # the table has them
     outcomes = []

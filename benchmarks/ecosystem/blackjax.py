@@ -21,7 +21,7 @@ START = {"loc": jnp.float32(1.0), "log_scale": jnp.float32(0.5)}
 
 
 def stepped(make) -> Made:
-    """make: gives an algorithm for a log density."""
+    """Make a program of one step of a sampler. make: returns the algorithm for a log density."""
 
     def step(key, position, data):
         algorithm = make(lambda position: logdensity(position, data))
@@ -32,7 +32,7 @@ def stepped(make) -> Made:
 
 
 def chains() -> Made:
-    """Many chains at once, several steps each."""
+    """Make a program of many chains at once, with several steps each."""
     data = normal(50)
     algorithm = blackjax.hmc(lambda position: logdensity(position, data), 1e-2, jnp.ones(2), 5)
 

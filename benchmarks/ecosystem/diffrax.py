@@ -16,7 +16,7 @@ def decay(t, y, args):
 
 
 def solved(**parameters) -> Made:
-    """parameters: of `diffeqsolve`, beside those of an exponential decay."""
+    """Make a program that solves an exponential decay. parameters: further arguments of `diffeqsolve`."""
 
     def solve(y0, rate):
         term = diffrax.ODETerm(decay)
@@ -26,7 +26,7 @@ def solved(**parameters) -> Made:
 
 
 def saved_at() -> Made:
-    """At as many times as the call asks for, with steps as small as tolerances demand."""
+    """Make a program that saves the solution at as many times as the call asks for, with adaptive step sizes."""
 
     def solve(y0, ts):
         controller = diffrax.PIDController(rtol=1e-5, atol=1e-5)
@@ -39,7 +39,7 @@ def saved_at() -> Made:
 
 
 def neural() -> Made:
-    """A neural ODE for each of a batch."""
+    """Make a program that solves a neural ODE for each element of a batch."""
     arrays, static = eqx.partition(eqx.nn.MLP(4, 4, 32, 2, jax.nn.softplus, key=jax.random.key(0)), eqx.is_array)
 
     def solve(arrays, y0):

@@ -78,7 +78,7 @@ class Block(eqx.Module):
 
 
 def batched(model, inputs) -> Made:
-    """The model's arrays are an argument, all else is part of the function."""
+    """Make a program that maps a model over a batch. Its arrays are an argument; the rest is part of the function."""
     arrays, static = eqx.partition(model, eqx.is_array)
 
     def apply(arrays, x):

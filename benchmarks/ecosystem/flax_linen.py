@@ -28,7 +28,7 @@ class CNN(nn.Module):
 
 
 class Residual(nn.Module):
-    """Convolutions with the statistics of the batch."""
+    """A residual block: convolutions with batch norm by the statistics of the batch."""
 
     @nn.compact
     def __call__(self, x, train: bool):

@@ -1,4 +1,4 @@
-"""Modules of flax.nnx: as arguments themselves, or as their state."""
+"""Modules of flax.nnx: the module itself is an argument, or its state is."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class GRU(nnx.Module):
 
 
 def module(kind: type, inputs) -> Made:
-    """The module is an argument."""
+    """Make a program whose argument is the module."""
     model = kind(nnx.Rngs(0))
     model.eval()
     return (lambda model, x: model(x)), lambda n: (model, inputs(n))
 
 
 def state(kind: type, inputs) -> Made:
-    """Its state is an argument, its structure part of the function."""
+    """Make a program whose argument is the module's state; the module's structure is part of the function."""
     graph, state = nnx.split(kind(nnx.Rngs(0)))
 
     def apply(state, x):
@@ -89,7 +89,7 @@ def train_step() -> Made:
 
 
 def sampled() -> Made:
-    """One token after the other, from a table of scores."""
+    """Make a program that draws a token for each row from a linear layer's logits, and finds the likeliest one."""
     model = nnx.Linear(16, 50, rngs=nnx.Rngs(0))
 
     def sample(model, key, x):

@@ -16,7 +16,7 @@ IMAGES = (96, 128, 64, 97, 112, 80)
 
 
 class Positions(layers.Layer):
-    """Adds an embedding of each place in the sequence, as keras_hub's PositionEmbedding."""
+    """A layer that adds an embedding of each position in the sequence, as keras_hub's PositionEmbedding."""
 
     def __init__(self, longest: int, width: int):
         super().__init__()
@@ -40,7 +40,7 @@ def stateless(model: keras.Model, inputs) -> Made:
 
 
 def bert() -> Made:
-    """An encoder with a padding mask, its layers after attention, as in keras_hub's BertBackbone."""
+    """Make an encoder with a padding mask and layer norm behind each residual sum, as keras_hub's BertBackbone."""
     keras.utils.set_random_seed(0)
     ids, mask = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     x = Positions(512, 64)(layers.Embedding(100, 64)(ids))
@@ -59,7 +59,7 @@ def bert() -> Made:
 
 
 def gpt2() -> Made:
-    """A decoder with its layers before attention, as in keras_hub's GPT2Backbone; the logits of the next token."""
+    """Make a decoder with layer norm before attention, as keras_hub's GPT2Backbone. It returns logits of next words."""
     keras.utils.set_random_seed(1)
     ids = keras.Input((None,), dtype="int32")
     embedding = layers.Embedding(100, 64)

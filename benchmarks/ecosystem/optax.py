@@ -29,7 +29,7 @@ def fitted(optimizer: optax.GradientTransformation) -> Made:
 
 
 def lbfgs() -> Made:
-    """With its line search, which evaluates the function in a loop."""
+    """Make a step of L-BFGS with its line search, which evaluates the function in a loop."""
     optimizer = optax.lbfgs(memory_size=4, linesearch=optax.scale_by_backtracking_linesearch(8, store_grad=True))
     w = jnp.zeros(8)
 

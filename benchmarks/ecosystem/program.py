@@ -1,4 +1,4 @@
-"""A program of a library, as its documentation writes it, and what its calls must be next to `jax.jit`."""
+"""A program of a library, written as in its documentation, and the goals of its calls next to `jax.jit`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Made = tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Program:
-    """make: imports the library; gives a function and its arguments at a size. sizes: in the order of the calls."""
+    """A program. make: imports the library; returns a function, and arguments by size. sizes: in the order of calls."""
 
     name: str
     make: Callable[[], Made]
@@ -34,7 +34,7 @@ class Program:
 
 @dataclass
 class Outcome:
-    """What became of a program. wrong: the first difference from `jax.jit`. ratios: how many times faster, by size."""
+    """The outcome of a program. wrong: the first difference from `jax.jit`. ratios: its time over ours, by size."""
 
     name: str
     wrong: str = ""
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def missed(self) -> list[str]:
-        """Which of the goals it misses."""
+        """The goals that the program misses."""
         count = len(self.compilations)
         goals = {
             self.wrong: bool(self.wrong),
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def run(program: Program, seconds: float) -> Outcome:
-    """Call it at all sizes, then time it at each for about `seconds`."""
+    """Call a program at all its sizes, then time it at each for about `seconds`."""
     fn, arguments = program.make()
     ours, theirs = hlo_disc.jit(fn), jax.jit(fn)
     outcome = Outcome(program.name)
@@ -86,7 +86,7 @@ def run(program: Program, seconds: float) -> Outcome:
 
 
 def difference(got: Any, want: Any) -> str:
-    """Why `got` is not what `jax.jit` gave, in structure, types, weak types or values; "" when it is."""
+    """Return how `got` differs from `jax.jit`'s result in structure, types, weak types or values; "" if it does not."""
     if (ours := jax.tree.structure(got)) != (theirs := jax.tree.structure(want)):
         return f"the results are {ours} instead of {theirs}"
     named = jax.tree_util.tree_flatten_with_path(want)[0]

@@ -1,1 +1,1 @@
-"""What programs are written in: a module a framework, with the same names, each the framework's own way of doing it."""
+"""The ops that programs call: a module for each framework, with the same names, written as its users write them."""

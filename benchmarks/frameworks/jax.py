@@ -1,4 +1,4 @@
-"""JAX: plain jax.numpy, as its users write."""
+"""The ops in JAX: plain jax.numpy, as its users write."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def take(table: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def row(table: jax.Array, index: Any) -> jax.Array:
-    """One row, whose index is a size, as (1, …)."""
+    """Return one row of a table, as (1, …). Its index is a size."""
     return jnp.take(table, jnp.asarray(index)[None], axis=0, mode="clip")
 
 
 def split(x: jax.Array, count: int) -> list[jax.Array]:
-    """Equal parts of the last axis."""
+    """Return `count` equal parts of the last axis."""
     return jnp.split(x, count, axis=-1)
 
 
@@ -56,12 +56,12 @@ def dense(layer: Any, x: jax.Array) -> jax.Array:
 
 
 def unembed(table: jax.Array, x: jax.Array) -> jax.Array:
-    """The products of x with each row of a table."""
+    """Return the products of x with each row of a table."""
     return x @ table.T
 
 
 def linear(w: jax.Array, x: jax.Array) -> jax.Array:
-    """Without bias."""
+    """Return a dense layer's result without bias."""
     return x @ w
 
 
@@ -76,7 +76,7 @@ def rms_norm(scale: jax.Array, x: jax.Array, epsilon: float) -> jax.Array:
 
 
 def group_norm(layer: Any, x: jax.Array, groups: int, epsilon: float) -> jax.Array:
-    """Of images."""
+    """Normalise groups of channels of images."""
     b, h, w, c = x.shape
     parts = x.reshape(b, h, w, groups, c // groups)
     centred = parts - parts.mean((1, 2, 4), keepdims=True)
@@ -91,7 +91,10 @@ def gelu(x: jax.Array, approximate: bool) -> jax.Array:
 def attention(
     query: jax.Array, key: jax.Array, value: jax.Array, bias: jax.Array | None = None, causal: bool = False
 ) -> jax.Array:
-    """(b, h, s, d), (b, g, t, d) twice, of which h // g heads share one, to (b, h, s, d). bias: added to scores."""
+    """Return the attention (b, h, s, d) of queries of that shape to keys and values (b, g, t, d).
+
+    h // g heads of queries share one head of keys. bias: added to the scores.
+    """
     b, h, s, d = query.shape
     g, t = key.shape[1:3]
     query = query.reshape(b, g, h // g, s, d)
@@ -104,7 +107,10 @@ def attention(
 
 
 def conv(layer: Any, x: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
-    """Padded so that a stride of 1 keeps height and width, and batch norm, or of a layer without its bias."""
+    """Convolve, then apply batch norm, or add the bias of a layer that has no batch norm.
+
+    The image is padded so that a stride of 1 keeps height and width.
+    """
     size = layer["kernel"].shape[0]
     pads = [(size // 2, size // 2)] * 2
     x = lax.conv_general_dilated(
@@ -132,7 +138,7 @@ def average_pool(x: jax.Array, size: int) -> jax.Array:
 
 
 def image_mean(x: jax.Array, keep: bool = False) -> jax.Array:
-    """Over height and width."""
+    """Return the mean over height and width."""
     return x.mean((1, 2), keepdims=keep)
 
 
@@ -141,12 +147,12 @@ def channels(*images: jax.Array) -> jax.Array:
 
 
 def double(x: jax.Array) -> jax.Array:
-    """Images twice as large, each pixel repeated."""
+    """Return images of twice the height and width, each pixel repeated."""
     return jnp.repeat(jnp.repeat(x, 2, axis=1), 2, axis=2)
 
 
 def lstm(layer: Any, xs: jax.Array) -> Any:
-    """xs (t, b, i) to all outputs (t, b, n) and the last state, (b, n) twice."""
+    """Return all outputs (t, b, n) and the last state, (b, n) twice, of an LSTM on xs (t, b, i)."""
 
     def cell(state: Any, x: jax.Array) -> Any:
         h, c = state
@@ -161,7 +167,10 @@ def lstm(layer: Any, xs: jax.Array) -> Any:
 
 
 def gru(layer: Any, xs: jax.Array) -> Any:
-    """xs (t, b, i) to all outputs (t, b, n) and the last one. The reset gate works on the product (cuDNN's form)."""
+    """Return all outputs (t, b, n) of a GRU on xs (t, b, i), and the last one.
+
+    The reset gate multiplies the product with the hidden weights (cuDNN's form).
+    """
 
     def cell(h: jax.Array, x: jax.Array) -> Any:
         from_input = split(linear(layer["input"]["w"], x) + layer["input_bias"], 3)
@@ -177,17 +186,17 @@ def gru(layer: Any, xs: jax.Array) -> Any:
 
 
 def embedding_bag(table: jax.Array, ids: jax.Array) -> jax.Array:
-    """ids (b, n) to the sums of their rows (b, d)."""
+    """Return the sums (b, d) of the rows of a table that ids (b, n) name."""
     return table[ids].sum(1)
 
 
 def segment_sum(values: jax.Array, ids: jax.Array, like: jax.Array) -> jax.Array:
-    """The sums of rows of `values` by the row of `like` that ids say."""
+    """Sum the rows of `values` that have the same id. Each id is a row of the result, which has the rows of `like`."""
     return jax.ops.segment_sum(values, ids, like.shape[0])
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """The mean over all of logits (…, n), labels (…)."""
+    """Return the mean cross-entropy over all labels (…) with logits (…, n)."""
     chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     return (jax.nn.logsumexp(logits, axis=-1) - chosen).mean()
 

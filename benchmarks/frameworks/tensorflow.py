@@ -1,4 +1,4 @@
-"""TensorFlow: its ops as its users and Keras's layers call them. Sizes are numbers where they are known."""
+"""The ops in TensorFlow, as its users and Keras's layers call them. Sizes are numbers where they are known."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unembed(table: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 
 def linear(w: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """One product, as of Keras's layer: tf.matmul would make one for each x of the batch."""
+    """Compute one product, as Keras's layer does: tf.matmul would compute one for each x of the batch."""
     return tf.matmul(x, w) if x.shape.rank == 2 else tf.tensordot(x, w, 1)
 
 
@@ -89,7 +89,7 @@ def gelu(x: tf.Tensor, approximate: bool) -> tf.Tensor:
 def attention(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor | None = None, causal: bool = False
 ) -> tf.Tensor:
-    """Heads that share keys are rows of one product."""
+    """Compute attention. Heads of queries that share keys are rows of one product."""
     b, h, s, d = shape(query)
     g, t = shape(key)[1:3]
     rows_of_group = (b, g, h // g * s, -1)
@@ -117,7 +117,7 @@ def conv(layer: Any, x: tf.Tensor, stride: int = 1, groups: int = 1) -> tf.Tenso
 
 
 def max_pool(x: tf.Tensor, size: int, stride: int) -> tf.Tensor:
-    """XLA has no padded pools."""
+    """Pad before the pool: XLA has no padded pools."""
     if size % 2:
         pad = (size // 2, size // 2)
         x = tf.pad(x, [(0, 0), pad, pad, (0, 0)], constant_values=-np.inf)
@@ -141,7 +141,7 @@ def double(x: tf.Tensor) -> tf.Tensor:
 
 
 def _scan(cell: Any, states: tuple[tf.Tensor, ...], xs: tf.Tensor) -> Any:
-    """Each state of the last step, behind the first one's of all steps: the loop of Keras's recurrent layers."""
+    """Return the first state of all steps, then each state of the last step: the loop of Keras's recurrent layers."""
     steps = shape(xs)[0]
     inputs = tf.TensorArray(xs.dtype, steps).unstack(xs)
     outputs = tf.TensorArray(xs.dtype, steps, element_shape=states[0].shape)
@@ -190,7 +190,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def value_and_grad(loss: Any, weights: Any) -> Any:
-    """Gradients of tables are dense, too."""
+    """Return the loss and its gradients. Gradients of tables are dense, too."""
     with tf.GradientTape() as tape:
         tape.watch(tree.leaves(weights))
         value = loss(weights)

@@ -1,4 +1,4 @@
-"""PyTorch: the functions behind its layers. Images are NCHW, channels last in memory."""
+"""The ops in PyTorch: the functions behind its layers. Images are NCHW, channels last in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 
 
 def load(weights: Any, dtype: str, images: bool = False) -> Any:
-    """Matrices of dense layers are (outputs, inputs), kernels (outputs, inputs of a group, height, width)."""
+    """Lay out dense matrices as (outputs, inputs), and kernels as (outputs, inputs of a group, height, width)."""
 
     def laid_out(key: str, x: np.ndarray) -> Tensor:
         made = torch.from_numpy(np.ascontiguousarray(x.T) if key == DENSE else x)
@@ -42,7 +42,7 @@ def numpy(x: Tensor, images: bool = False) -> np.ndarray:
 
 
 def stored(key: str, weight: Tensor) -> np.ndarray:
-    """What `load` made, as it was."""
+    """Return a weight that `load` has laid out, in its original layout."""
     weight = weight.T if key == DENSE else weight.permute(2, 3, 1, 0) if key == KERNEL else weight
     return numpy(weight)
 

@@ -1,1 +1,1 @@
-"""Instructions that kernels take for each element, next to Triton's: assembled for a GPU, so that none is needed."""
+"""The number of instructions of kernels for each element, next to Triton's. They are only assembled, without a GPU."""

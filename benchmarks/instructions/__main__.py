@@ -1,4 +1,4 @@
-"""`make instructions`: for each element, of aligned rows of some thousand columns, in the innermost loops."""
+"""`make instructions`: instructions for each element in innermost loops, for aligned rows of some thousand columns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ LEVELS = ("sm_80", "sm_90")
 
 @dataclass(frozen=True)
 class Row:
-    """kernel: the end of the name of the one of ours that 4 096 columns take. loops: so many of its loops are for whole
-    vectors and come one after the other. block, warps: of Triton's.
+    """A kernel of ours and Triton's counterpart.
+
+    kernel: the end of the name of our kernel for 4 096 columns. loops: the number of its loops over whole vectors,
+    which run one after the other. block, warps: Triton's block size and number of warps.
     """
 
     function: Callable

@@ -1,4 +1,4 @@
-"""The same programs as Triton's users write them, in f32; `exact`: with quotients and functions that are as exact."""
+"""The kernels as Triton's users write them, in f32. `exact`: quotients and functions are as exact as ours."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def compiled(function: triton.JITFunction, level: str, exact: bool, block: int, 
 
 
 def each(function: triton.JITFunction, level: str, exact: bool, block: int, warps: int) -> float:
-    """Instructions for an element: those of the loops, or where there is none what twice as large a block has more."""
+    """Return the instructions for an element: those of the loops, or else those that a block twice as large adds."""
     code = compiled(function, level, exact, block, warps)
     if code.loops:
         return code.each(len(code.loops))

@@ -1,4 +1,4 @@
-"""PTX and cubins to SASS, NVIDIA's machine code, by the tools that Triton brings; and what its innermost loops do."""
+"""A reader of SASS, NVIDIA's machine code. Triton's tools make it from PTX and cubins; innermost loops are counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _FLOAT = 4
 
 @dataclass(frozen=True)
 class Loop:
-    """instructions: of a step, on its usual way. elements: of type f32 that a thread stores in it, or else loads."""
+    """An innermost loop. instructions: those of an iteration on its usual path.
+
+    elements: the f32 that a thread stores in an iteration, or, where it stores nothing, loads.
+    """
 
     instructions: int
     elements: int
@@ -23,13 +26,13 @@ class Loop:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel: all its instructions, but those that fill up its end, and its innermost loops."""
+    """A kernel: the number of its instructions without the NOPs that fill up its end, and its innermost loops."""
 
     instructions: int
     loops: tuple[Loop, ...]
 
     def each(self, loops: int) -> float:
-        """Instructions of the first loops for an element, one loop after the other."""
+        """Return the instructions for an element in the first loops, which run one after the other."""
         return sum(loop.instructions / loop.elements for loop in self.loops[:loops])
 
 
@@ -56,7 +59,7 @@ def kernels(cubin: bytes) -> Mapping[str, Code]:
 
 
 def listed(listing: str) -> Mapping[str, Code]:
-    """What a disassembler's listing says of each kernel."""
+    """Return the code of each kernel in a disassembler's listing."""
     sections = re.split(r"^\.text\.(\w+):$", listing, flags=re.M)
     return {name: _code(text) for name, text in zip(sections[1::2], sections[2::2], strict=True)}
 
@@ -77,7 +80,7 @@ def _code(text: str) -> Code:
 
 
 def _loop(lines: list[str], jumps: Mapping[int, int], first: int, last: int) -> Loop:
-    """What a jump leaves out is for numbers that are rare: masks are conditions of instructions."""
+    """Count a loop along its usual path: code that a jump skips is for rare numbers. Masks are predicates, no jumps."""
     usual, k = [], first
     while k <= last:
         usual.append(lines[k])
@@ -88,6 +91,6 @@ def _loop(lines: list[str], jumps: Mapping[int, int], first: int, last: int) -> 
 
 
 def _width(line: str) -> int:
-    """Bytes of an access."""
+    """Return the bytes of an access."""
     wide = re.search(r"\.(64|128)\b", line.split()[1 if line.startswith("@") else 0])
     return int(wide[1]) // 8 if wide else 4

@@ -31,7 +31,7 @@ LARGE = 1 << 26
 def found_peers(
     pattern: str, say: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[Any]]:
-    """The peers by name with what their modules say of them, the modules by name, and those that are not here."""
+    """Return the peers by name with their descriptions, their modules by name, and the peers that are absent."""
     peers: dict[str, dict[str, Any]] = {}
     where: dict[str, str] = {}
     absent: list[results.Peer] = []
@@ -55,12 +55,15 @@ def found_peers(
 
 
 def weight(program: Program) -> int:
-    """What it takes next to others: a network is compiled for longer than an operation."""
+    """Return a program's relative share of the time: a network compiles for longer than an operation."""
     return 3 if program.weights_bytes else 1
 
 
 def whose_processes(program: Program) -> str:
-    """Programs of one file share them, kernels being short, but for large ones: a dozen processes keep much of each."""
+    """Return the key of a program's processes. Programs of one file share processes, as kernels are short.
+
+    A large program has its own, as a dozen processes keep much of it.
+    """
     return program.name if program.weights_bytes >= LARGE else program.fn.__module__
 
 
@@ -90,7 +93,7 @@ def main(
     readme: bool,
     render: bool,
 ) -> None:
-    """Measure programs with hlo_disc and every peer; the figures as JSON, and as one page beside it."""
+    """Measure programs with hlo_disc and every peer. Write the figures as JSON, and as one page beside it."""
     console = Console(stderr=True)
     old = results.read(against) if against else None
     if not render:
@@ -159,7 +162,7 @@ def _measure(
 
 
 def _write(found: results.Results, earlier: results.Results | None, target: Path) -> None:
-    """With what there was before, all in the order of `programs`."""
+    """Write the results together with earlier ones, all in the order of `programs`."""
     whole = results.merged(earlier, found) if earlier else found
     order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
     place = {task: number for number, task in enumerate(order)}

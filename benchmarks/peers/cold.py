@@ -1,8 +1,9 @@
-"""`python -m benchmarks.peers.cold`, or `make cold`: from the call to the first result, in fresh processes.
+"""`python -m benchmarks.peers.cold`, or `make cold`: the time from the call to the first result, in fresh processes.
 
-Imports, weights and inputs come before. Once with an empty store of what was compiled, and once with one that another
-process has filled, where a peer has one. Only peers whose environments are there take part. With `--second` it is the
-second program of each process: a peer's first compilation imports what it needs, and is no part of it.
+Imports, weights and inputs come before and do not count. Each program runs with an empty store of compiled code, and,
+where a peer has a store, once more with one that another process has filled. Only peers whose environments exist take
+part. With `--second` it is the second program of each process: a peer's first compilation imports what it needs, and
+does not count.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from benchmarks.peers.report.first import Cold, First, Times
 from benchmarks.program import Program, Task, chosen, named, programs
 
 Peers = Mapping[str, dict[str, Any]]
-# What a process compiles before its second program: the first of these that is another one.
+# The programs that a process compiles before its second one: the first of these that differs from it.
 SMALL = ("softmax", "matmul")
 
 
 def here(pattern: str, only_ours: bool) -> dict[str, dict[str, Any]]:
-    """The peers whose environments exist, by name, each with the `module` of its runner."""
+    """Return the peers whose environments exist, by name, each with the `module` of its runner."""
     there = [module for module in modules() if (environment(module) / "installed").exists()]
     found = ({**peer, "module": module} for module in there for peer in described(module))
     return {
@@ -43,8 +44,10 @@ def here(pattern: str, only_ours: bool) -> dict[str, dict[str, Any]]:
 
 
 def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None], second: bool = False) -> first.Program:
-    """One program, as the second one of its processes if that is asked for. The peers take turns, so that all of them
-    see the same of what else runs."""
+    """Measure one program, as the second of its processes if `second`.
+
+    The peers take turns, so that other processes disturb all of them alike.
+    """
     program, dtype = task
     found: dict[str, list[First]] = {}
     full: dict[str, list[First]] = {}
@@ -74,7 +77,7 @@ def measure(task: Task, peers: Peers, repeat: int, say: Callable[[str], None], s
 
 
 def once(task: Task, peer: Mapping[str, Any], store: Path | None, second: bool = False) -> First:
-    """A process until the first result of a program; second: behind that of a small one. Raises PeerError."""
+    """Run a process until the first result of a program. second: after a small program. Raises PeerError."""
     small = named(SMALL[task[0].name == SMALL[0]])
     tasks = [(small, "f32"), task] if second else [task]
     files = [readable(*each, peer) for each in tasks]
@@ -91,7 +94,7 @@ def once(task: Task, peer: Mapping[str, Any], store: Path | None, second: bool =
 
 
 def readable(program: Program, dtype: str, peer: Mapping[str, Any]) -> str | None:
-    """The file of a program that a peer reads. Raises PeerError for a program that it does not take."""
+    """Return the path of the file that a peer reads, if it reads one. Raises PeerError for a program it cannot run."""
     if dtype not in peer["dtypes"]:
         raise PeerError(f"has no {dtype}")
     if peer["infers"] and program.trains:
@@ -100,7 +103,7 @@ def readable(program: Program, dtype: str, peer: Mapping[str, Any]) -> str | Non
 
 
 def middle(times: Sequence[First]) -> First:
-    """The median of each figure."""
+    """Return the median of each figure."""
     names = dict.fromkeys(name for one in times for name in one["stages"])
     return {
         "seconds": statistics.median(one["seconds"] for one in times),
@@ -110,7 +113,7 @@ def middle(times: Sequence[First]) -> First:
 
 
 def merged(earlier: Cold | None, later: Cold) -> Cold:
-    """Two runs as one, in the order of `programs`; what both have is the later one's."""
+    """Merge two runs, in the order of `programs`. A program that both have is the later run's."""
     order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
     both = {(one["name"], one["dtype"]): one for cold in (earlier, later) if cold for one in cold["programs"]}
     ours = dict.fromkeys(name for cold in (earlier, later) if cold for name in cold["ours"])
@@ -118,7 +121,7 @@ def merged(earlier: Cold | None, later: Cold) -> Cold:
 
 
 def shown(cold: Cold) -> Table:
-    """A row a program, with what each peer takes with an empty store and with a full one; the ratios at the end."""
+    """Return a table: a row for each program with the peers' times by an empty and a full store, then the ratios."""
     names = list(dict.fromkeys(peer for program in cold["programs"] for peer in program["peers"]))
     table = Table("program", *(f"{name}\n(CPU), stored" for name in names), title="until the first result")
     for program in cold["programs"]:
@@ -151,7 +154,7 @@ def cell(times: Times | None) -> str:
 def main(
     pattern: str, peer_pattern: str, only_ours: bool, repeat: int, second: bool, target: Path | None, add: bool
 ) -> None:
-    """Time programs from the call to the first result; the figures as JSON, which the page of `make peers` shows."""
+    """Time programs from the call to the first result. Write the figures as JSON, for the page of `make peers`."""
     console = Console()
     FOLDER.mkdir(parents=True, exist_ok=True)
     target = target or FOLDER / ("second.json" if second else "cold.json")

@@ -1,7 +1,7 @@
-"""Programs as ONNX files: `python -m benchmarks.peers.export PROGRAM DTYPE PATH`, in PyTorch's environment.
+"""An exporter of programs to ONNX: `python -m benchmarks.peers.export PROGRAM DTYPE PATH`, in PyTorch's environment.
 
-All dims are dynamic; large weights are in a file beside it. The last line of what is printed is the seconds that it
-took, as JSON.
+All dims are dynamic; large weights are in a file beside the ONNX file. The last line of the output is the seconds that
+the export took, as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.program import Program, programs
 
 
 def embedding_bag(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """In the operations that ONNX has: of PyTorch's own the exporter makes a loop over bags."""
+    """Sum rows of a table by ops that ONNX has: the exporter turns PyTorch's embedding_bag into a loop over bags."""
     return torch.nn.functional.embedding(ids, table).sum(1)
 
 
@@ -28,7 +28,7 @@ ops.embedding_bag = embedding_bag
 
 
 class Indexed(torch.nn.Module):
-    """Integers are those that PyTorch has for indices: of others the exporter makes files that are not valid."""
+    """A module with int64 integers, as PyTorch's indices are: with others the exporter writes invalid files."""
 
     def __init__(self, module: torch.nn.Module):
         super().__init__()
@@ -39,14 +39,14 @@ class Indexed(torch.nn.Module):
 
 
 def places(dims: str) -> list[tuple[int, str] | None]:
-    """Of "(b, _, 16*s)": how many times which dim each place is, or None where it is fixed."""
+    """Parse "(b, _, 16*s)": return (factor, dim) for each axis, or None where the axis is fixed."""
     texts = [text.strip() for text in dims.strip("() ").split(",")]
     parts = [text.rpartition("*") for text in texts if text]
     return [None if name == "_" else (int(times or 1), name) for times, _, name in parts]
 
 
 def some_sizes(program: Program) -> dict[str, int]:
-    """Small ones to trace with, neither 0 nor 1 nor, if possible, the same."""
+    """Return small sizes to trace with, neither 0 nor 1 and, if possible, distinct."""
     picked = {}
     for number, (name, (low, high, step)) in enumerate(program.stream.items(), 1):
         picked[name] = min(low + number * step, high)
@@ -54,7 +54,7 @@ def some_sizes(program: Program) -> dict[str, int]:
 
 
 def bounds(program: Program) -> dict[str, tuple[int, int]]:
-    """Of each dim, so that a table of positions is known to have the rows that are taken."""
+    """Return the range of each dim, so that the exporter knows that a table of positions has enough rows."""
     found = {}
     for name, (low, high, _) in program.stream.items():
         timed = [sizes[name] for sizes in program.shapes]
@@ -80,7 +80,7 @@ def onnx(program: Program, dtype: str, path: Path) -> float:
 
 
 def dynamic_shapes(program: Program) -> list[dict[int, Any]]:
-    """Of each input, what its axes are that are no numbers."""
+    """Return the dims of each input's axes, without the axes that are fixed."""
     dims = {name: torch.export.Dim(name, min=low, max=high) for name, (low, high) in bounds(program).items()}
     found = []
     for text in program.dims:

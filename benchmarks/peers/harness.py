@@ -1,4 +1,4 @@
-"""Measures a program with all peers: each in its process, all others quiet meanwhile, taking turns in rounds."""
+"""The measurement of a program with all peers: each in its process, in turns and rounds, one at a time."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from hlo_disc.profile import limits
 # Relative errors from which on a result is wrong, and not of lower precision.
 WRONG = {"f32": 0.02, "bf16": 0.5}
 ROUNDS, LEAST_ROUNDS = 7, 3
-# Who compiles for longer does not do it again, to be seen warm; seconds.
+# A peer that compiles for longer does not compile again with warm caches; seconds.
 WARM = 4.0
 # The part of the time for all turns after which a slow peer has no more.
 MOST = 0.25
-# Who should compile once may take so many times as long for it: a batch of 1 is a program of its own to some.
+# A peer that should compile once may take so many times as long: some compile a batch of 1 separately.
 SERVING = 4
 # No answer may take longer; seconds.
 PATIENCE = 60.0
@@ -36,12 +36,12 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Budget:
-    """What a peer may take of a program, in seconds, beyond which other shapes are left out.
+    """The seconds that peers may take for a program. Beyond them, further shapes are left out.
 
-    turns: all turns of all peers at a shape, of which there are ROUNDS at most and three at least, but for one that
-    has taken MOST of it. compiling: for the shapes that are timed, but for the first where one compilation should do;
-    the static form of a peer is left out where the dynamic one took longer. stream, dynamic_stream: of one that
-    compiles for each shape, and of one that compiles once.
+    turns: for all turns of all peers at a shape. There are at least three rounds and at most ROUNDS; a peer that has
+    taken MOST of this time gets no more turns. compiling: for the shapes that are timed; the first does not count where
+    one compilation should serve all. The static form of a peer is left out if the dynamic one took longer than this.
+    stream, dynamic_stream: for the stream of a peer that compiles for each shape, and of one that compiles once.
     """
 
     turns: float = 8.0
@@ -51,10 +51,10 @@ class Budget:
 
     @staticmethod
     def of(seconds: float, shapes: int, peers: int) -> Budget:
-        """So that a program takes about so long: a quarter of that are turns, and as much are streams.
+        """Return a budget with which a program takes about `seconds`: a quarter for turns, about as much for streams.
 
-        The rest are exports, compilations and processes that start. Little time is no reason to measure next to
-        nothing: there is a least of everything.
+        The rest is for exports, compilations and starts of processes. Every part has a least value, as even a short run
+        must measure enough.
         """
         stream = max(0.2 * seconds / peers, 1.5)
         return Budget(max(0.25 * seconds / shapes, 3.0), max(2 * stream, 8.0), stream, 2 * stream)
@@ -62,7 +62,10 @@ class Budget:
 
 @dataclass
 class Measurement:
-    """One program in one dtype. peers: as `worker.describe` says, by name; modules: those of their runners."""
+    """The measurement of one program in one dtype.
+
+    peers: their descriptions from `worker.describe`, by name. modules: the modules of their runners, by name.
+    """
 
     program: Program
     dtype: str
@@ -127,7 +130,7 @@ class Measurement:
         return [name for name in self.peers if name in self.processes and name not in self.missing]
 
     def _attempt(self, name: str, step: Callable[..., Any], *arguments: Any) -> Any:
-        """What the step gives for the peer, or None when it fails; then the peer has no further part in this."""
+        """Return the result of a peer's step, or None if it fails; then the peer is left out of this program."""
         self.say(f"{step.__name__.strip('_')}: {name}")
         try:
             return step(name, *arguments)
@@ -141,7 +144,7 @@ class Measurement:
             self.processes.pop(name).close()
 
     def _load(self) -> dict[str, tuple[Path, float]]:
-        """Start the processes and load the program, all side by side. The files that peers read, by the peers."""
+        """Start the processes, and load the program in all of them at once. Return the files that peers read."""
         made: dict[str, tuple[Path, float] | PeerError] = {}
         files = {}
         for name, peer in self.peers.items():
@@ -196,14 +199,14 @@ class Measurement:
         return results
 
     def _error(self, name: str, want: Sequence[np.ndarray]) -> float:
-        """The largest over all results, each relative to its largest value."""
+        """Return the largest error over all results, each relative to its largest value."""
         got = self._result(self.processes[name])
         if [x.shape for x in got] != [x.shape for x in want]:
             raise PeerError(f"gives shapes {[x.shape for x in got]} instead of {[x.shape for x in want]}")
         return error(got, want)
 
     def _compile(self, name: str, before: Mapping[str, Compile]) -> Compile:
-        """before: what others took."""
+        """Time the compilations of a peer, cold and warm. before: the times of the peers that have already compiled."""
         sizes = dict(self.program.shapes[0])
         other = self.peers[name]["static_form_of"]
         if other in before and before[other]["cold"] > self.budget.compiling:
@@ -260,7 +263,7 @@ class Measurement:
         return self.processes[name].ask("stats", PATIENCE)
 
     def _serves(self, name: str) -> bool:
-        """Whether it needs not compile for another shape."""
+        """Return whether one compilation of the peer serves all shapes."""
         return bool(self.peers[name]["dynamic"])
 
     def _ready(self, name: str, sizes: Mapping[str, int]) -> float:
@@ -271,7 +274,10 @@ class Measurement:
     def _stream(
         self, name: str, every: Sequence[Mapping[str, int]], compiled: Compile, usual: Mapping[str, float]
     ) -> StreamTime:
-        """Of one who compiles for longer than the budget by what that took, and by its `usual` time at other shapes."""
+        """Time the stream of a peer. If it compiles for longer than the budget, estimate the time from that.
+
+        The estimate also takes its `usual` time at other shapes, where one compilation serves all shapes.
+        """
         cold, count = compiled["cold"], len(every)
         budget = self.budget.dynamic_stream if self._serves(name) else self.budget.stream
         if cold > budget:

@@ -1,4 +1,4 @@
-"""Whether others use the machine while a turn is measured."""
+"""A check whether other processes use the machine while a turn is measured."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ _GUEST = 8  # from here on counted before
 
 
 def busy() -> float:
-    """Seconds that all processors together have worked, or were kept from us, since the machine's start."""
+    """Return the seconds since boot that processors have worked, or were kept from this machine, summed over all."""
     ticks = [int(x) for x in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     used = sum(x for place, x in enumerate(ticks[:_GUEST]) if place not in _IDLE)
     return used / os.sysconf("SC_CLK_TCK")
 
 
 def disturbed(all_busy: float, own: float, wall: float, cores: int) -> bool:
-    """Whether others had more than SHARE of the machine; seconds, `own` those of the process that is measured."""
+    """Return whether other processes used more than SHARE of the machine.
+
+    All times are seconds. own: those of the measured process.
+    """
     return all_busy - own > SHARE * wall * cores + SLACK

@@ -1,4 +1,4 @@
-"""The machine that figures are of."""
+"""The machine on which the figures are measured."""
 
 from __future__ import annotations
 

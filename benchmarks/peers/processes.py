@@ -19,7 +19,7 @@ FOLDER = ROOT / "build" / "peers"
 
 
 class PeerError(Exception):
-    """What a peer said that it cannot, or that it ended or took too long."""
+    """A peer cannot do what is asked, its process has ended, or it took too long."""
 
 
 def environment(module: str, checkout: Path = ROOT) -> Path:
@@ -31,7 +31,7 @@ def modules() -> list[str]:
 
 
 def made(module: str) -> str:
-    """Make the environment of a module of runners, if there is none yet; "" or the reason why there is none."""
+    """Make the environment of a module of runners if there is none yet. Return "", or the reason why that failed."""
     stamp = environment(module) / "installed"
     log = FOLDER / f"{module}.make.log"
     with log.open("w") as stream:
@@ -45,7 +45,7 @@ def made(module: str) -> str:
 
 
 def described(module: str) -> list[dict[str, Any]]:
-    """The peers of a module of runners. Raises PeerError."""
+    """Return the descriptions of the peers of a module of runners. Raises PeerError."""
     done = subprocess.run(_command(module), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PeerError(f"its module does not load: {(done.stderr.strip().splitlines() or [''])[-1][:160]}")
@@ -58,7 +58,7 @@ def _command(module: str, *arguments: str, checkout: Path = ROOT) -> list[str]:
 
 
 class Process:
-    """One peer, by the environment of a checkout. What it writes goes to a log."""
+    """The process of one peer, run by the environment of a checkout. Its error output goes to a log."""
 
     def __init__(self, module: str, name: str, checkout: Path = ROOT):
         self.name = name
@@ -78,7 +78,7 @@ class Process:
         self._selector.register(self._stdout, selectors.EVENT_READ)
 
     def begin(self, what: str, **settings: Any) -> None:
-        """Ask, to be answered later. Raises PeerError."""
+        """Send a request, whose answer comes later. Raises PeerError."""
         try:
             self._stdin.write(json.dumps([what, settings]).encode() + b"\n")
             self._stdin.flush()
@@ -86,7 +86,7 @@ class Process:
             raise PeerError(f"its process ended{self._ending()}") from None
 
     def answer(self, seconds: float) -> Any:
-        """To what was asked. Raises PeerError; after one that took too long the process has ended."""
+        """Return the answer to the last request. Raises PeerError; a process that takes too long is ended."""
         end = time.monotonic() + seconds
         text = b""
         while not text.endswith(b"\n"):
@@ -118,7 +118,7 @@ class Process:
 
 @functools.cache
 def exported(program: str, dtype: str) -> tuple[Path, float]:
-    """The ONNX file of a program, and the seconds that making it took. Raises PeerError."""
+    """Return the path of a program's ONNX file, and the seconds that the export took. Raises PeerError."""
     folder = FOLDER / "exports" / f"{program}-{dtype}".replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "program.onnx"

@@ -1,4 +1,4 @@
-"""What reads ONNX files. They come from PyTorch, so that images are (batch, channels, height, width) in them."""
+"""The base of runners that read ONNX files. PyTorch exports the files: images in them are NCHW."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class OnnxReader(Runner):
         return 1
 
     def _as_read(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Inputs as the file has them."""
+        """Return the inputs in the types and layouts of the file."""
         floats = bfloat16 if self.dtype == "bf16" and not self.reads_f32 else np.float32
         typed = [x.astype(floats) if x.dtype == np.float32 else x for x in arrays]
         return [np.ascontiguousarray(self._axes(x, (0, 3, 1, 2))) for x in typed]
 
     def _as_written(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Results as `numpy` has them."""
+        """Return the results as `numpy` has to return them."""
         wide = [x.astype(np.float64) if x.dtype.kind not in "iub" else x for x in results]
         return [self._axes(x, (0, 2, 3, 1)) for x in wide]
 

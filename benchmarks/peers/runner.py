@@ -1,4 +1,4 @@
-"""What runs programs: one peer. A module of `runners` has those of one environment, as RUNNERS."""
+"""The base of runners: a runner runs programs with one peer. Each module of `runners` lists its own as RUNNERS."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Call = Callable[[list[Any]], Any]
 
 
 class Runner:
-    """One peer and, once loaded, one program.
+    """A peer and, once loaded, a program.
 
-    ours: hlo_disc. dynamic: one compilation serves all shapes. static_form_of: the peer whose form for each shape it
-    is, which is left out where that one compiles for long. reads_file: programs come to it as ONNX files
-    (`export.py`), not as they are written; reads_f32: always that of f32. dtypes: what it is asked for. infers: it has
-    no programs that train. store: the variable of the environment that says in which folder it keeps what it compiles.
+    ours: it is hlo_disc. dynamic: one compilation serves all shapes. static_form_of: the dynamic peer of which this one
+    is the form for each shape; this one is left out if the dynamic one compiles for long. reads_file: it reads programs
+    as ONNX files (`export.py`); reads_f32: always the file in f32. dtypes: those that it runs. infers: it runs no
+    programs that train. store: the environment variable for the folder in which it keeps compiled code.
     """
 
     name: str
@@ -39,32 +39,32 @@ class Runner:
     dtype: str
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
-        """Everything that is not timed: weights, or the file that it `reads`."""
+        """Do what is not timed: load the weights, or the file if it `reads_file`."""
         self.program, self.dtype = program, dtype
 
     def keep(self, folder: Path) -> None:
-        """Keep in this folder what is compiled from now on, and find there what was."""
+        """Keep what is compiled from now on in this folder, and reuse what is already there."""
         os.environ[self.store] = str(folder)
 
     def prepare(self, cold: bool) -> Call:
-        """A callable that has compiled nothing yet, or all it needs; cold: with none of its caches."""
+        """Return a callable, which may compile now or at its first call. cold: with empty caches."""
         raise NotImplementedError
 
     def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        """Inputs as the callable takes them."""
+        """Return inputs in the form that the callable takes."""
         raise NotImplementedError
 
     def wait(self, result: Any) -> None:
-        """Until it has been computed."""
+        """Wait until a result has been computed."""
 
     def numpy(self, result: Any) -> list[np.ndarray]:
-        """Floats as float64, images as (batch, height, width, channels)."""
+        """Return results as numpy arrays: floats as float64, images as (batch, height, width, channels)."""
         raise NotImplementedError
 
     def compilations(self) -> int:
-        """How many since `prepare`."""
+        """Return the number of compilations since `prepare`."""
         raise NotImplementedError
 
     def stages(self) -> dict[str, float]:
-        """Seconds of the stages of the first compilation since `prepare`, as far as it tells them."""
+        """Return the seconds of each stage of the first compilation since `prepare`, as far as the peer reports it."""
         return {}

@@ -1,6 +1,6 @@
-"""The process of one peer: `python -m benchmarks.peers.worker MODULE NAME`. Answers a line of JSON with a line.
+"""The process of one peer: `python -m benchmarks.peers.worker MODULE NAME`. It answers each line of JSON with a line.
 
-Without a name it says which peers the module has, with the versions of their packages.
+Without a name it prints the peers of the module, with the versions of their packages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEPT = 1 << 27
 
 
 class Worker:
-    """What the harness may ask, a method a request."""
+    """The requests of the harness: each is a method."""
 
     def __init__(self, runner: Runner):
         self._runner = runner
@@ -47,7 +47,7 @@ class Worker:
         self._runner.load(chosen, dtype, Path(file) if file else None)
 
     def first(self, sizes: dict[str, int], cold: bool) -> dict[str, float]:
-        """Compile anew. Seconds of that with the first call, of the processors meanwhile, and of a later call."""
+        """Compile anew. Return the seconds until the first result, of processor time meanwhile, and of a later call."""
         inputs = self._native(sizes)
         gc.collect()
         cpu, start = time.process_time(), time.perf_counter()
@@ -63,7 +63,7 @@ class Worker:
         return self._runner.stages()
 
     def shape(self, sizes: dict[str, int]) -> dict[str, float]:
-        """The sizes of the next turns. Seconds of a first call, and of a later one."""
+        """Set the sizes of the next turns. Return the seconds of a first call, and of a later one."""
         arrays = self._runner.program.inputs(**sizes)
         inputs, size = self._runner.native(arrays), sum(x.nbytes for x in arrays)
         del arrays
@@ -77,7 +77,7 @@ class Worker:
         return {"seconds": first, "steady": steady}
 
     def turn(self) -> dict[str, Any]:
-        """Seconds of calls, one sample after the other, and the time that the process and all had of the processors."""
+        """Time calls. Return the seconds of each sample, and the processor time of this process and of all."""
         inputs = self._native(self._sizes) if self._inputs is None else self._inputs
         busy, cpu, start = load.busy(), time.process_time(), time.perf_counter()
         if self._inner > 1:
@@ -92,9 +92,9 @@ class Worker:
         np.savez(path, *self._runner.numpy(result))
 
     def stream(self, every: list[dict[str, int]], budget: float) -> dict[str, float]:
-        """Compile anew and run at all sizes in turn, for `budget` seconds or so but at three at least.
+        """Compile anew and run all sizes one after the other, for about `budget` seconds, but at least three sizes.
 
-        Seconds, those of the first, and at how many sizes.
+        Return the seconds, those until the first result, and the number of sizes that were run.
         """
         gc.collect()
         start = time.perf_counter()
@@ -106,7 +106,7 @@ class Worker:
         return {"seconds": sum(taken), "first": sum(taken[:2]), "measured": len(taken) - 1}
 
     def stats(self) -> dict[str, float]:
-        """Compilations since the last one anew, and bytes at most above what there were before loading."""
+        """Return the compilations since the last `prepare`, and the bytes of peak memory above that before loading."""
         return {"compilations": self._runner.compilations(), "peak": _memory("VmHWM") - self._before}
 
     def _native(self, sizes: dict[str, int]) -> list[Any]:
@@ -120,7 +120,7 @@ class Worker:
 
 
 def _memory(what: str) -> int:
-    """Bytes, of the process."""
+    """Return a figure of the process's memory, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(what))
 

@@ -32,7 +32,7 @@ def weights(draw: Draw, layers: int = LAYERS) -> Any:
 
 
 def bert(ops: Any, weights: Any, ids: Any, mask: Any) -> Any:
-    """Hidden states: ids and mask i32 (b, s) to (b, s, 768)."""
+    """Return hidden states (b, s, 768) for ids and mask i32 (b, s)."""
     b, s = ops.shape(ids)
     bias = (1 - ops.cast(mask[:, None, None, :], weights["type"])) * -1e9
     x = ops.take(weights["words"], ids) + weights["positions"][:s] + weights["type"]
@@ -49,7 +49,7 @@ def bert(ops: Any, weights: Any, ids: Any, mask: Any) -> Any:
 
 
 def inputs(b: int, s: int) -> list[np.ndarray]:
-    """Token ids, and a mask whose rows have different lengths, the first one the full one."""
+    """Return token ids, and a mask whose rows have different lengths; the first row has the full length."""
     rng = np.random.default_rng(1000 * b + s)
     lengths = rng.integers(max(s // 2, 1), s + 1, b)
     lengths[0] = s

@@ -32,7 +32,10 @@ def weights(draw: Draw, layers: int = LAYERS) -> Any:
 
 
 def block(ops: Any, layer: Any, x: Any, past: Any = None, width: int = WIDTH, heads: int = HEADS) -> Any:
-    """One pre-norm block on x (b, s, width): it, and keys and values (b, heads, length, …), past included."""
+    """Return the result of a pre-norm block on x (b, s, width), and its keys and values (b, heads, length, …).
+
+    The keys and values include the past ones.
+    """
     b, s, _ = ops.shape(x)
     parts = ops.split(ops.dense(layer["qkv"], ops.layer_norm(layer["norm_1"], x, 1e-5)), 3)
     query, key, value = (ops.transpose(ops.reshape(y, (b, s, heads, width // heads)), (0, 2, 1, 3)) for y in parts)
@@ -49,7 +52,7 @@ def logits(ops: Any, weights: Any, x: Any) -> Any:
 
 
 def prefill(ops: Any, weights: Any, ids: Any) -> Any:
-    """ids i32 (b, s) to the logits of the last position (b, 50257) and each layer's keys and values (b, 12, s, 64)."""
+    """Return the last position's logits (b, 50257) and each layer's keys and values (b, 12, s, 64). ids: i32 (b, s)."""
     x = ops.take(weights["words"], ids) + weights["positions"][: ops.shape(ids)[1]]
     caches = []
     for layer in weights["layers"]:
@@ -59,7 +62,10 @@ def prefill(ops: Any, weights: Any, ids: Any) -> Any:
 
 
 def decode(ops: Any, weights: Any, ids: Any, *caches: Any) -> Any:
-    """One token a sequence: ids i32 (b,) and caches of length l to logits (b, 50257) and caches of length l + 1."""
+    """Decode one token of each sequence: return logits (b, 50257), and caches of length l + 1.
+
+    ids: i32 (b,). caches: of length l.
+    """
     x = ops.take(weights["words"], ids) + ops.row(weights["positions"], ops.shape(caches[0])[2])
     x, grown = x[:, None, :], []
     for number, layer in enumerate(weights["layers"]):

@@ -16,7 +16,10 @@ def weights(draw: Draw) -> Any:
 
 
 def network(ops: Any, weights: Any, x: Any, sources: Any, targets: Any, degrees: Any) -> Any:
-    """Nodes (n, 128), edges as i32 (e) twice, and how many arrive at each node, f32 (n), to nodes (n, 128)."""
+    """Return nodes (n, 128) after all layers.
+
+    x: nodes (n, 128). sources, targets: the edges, i32 (e). degrees: f32 (n), the number of edges to each node.
+    """
     for layer in weights:
         arrived = ops.segment_sum(ops.take(x, sources), targets, x) / degrees[:, None]
         x = ops.relu(ops.dense(layer["own"], x) + ops.dense(layer["others"], arrived))

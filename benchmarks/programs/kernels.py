@@ -26,14 +26,14 @@ def no_weights(draw: Draw) -> Any:
 
 
 def of_inputs(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A program without weights."""
+    """Return a program's function from a function without weights."""
     return lambda ops, weights, *inputs: fn(ops, *inputs)
 
 
 def by_vectors(
     name: str, fn: Callable[..., Any], *draws: Callable[[int], np.ndarray], sizes: tuple[int, ...]
 ) -> Program:
-    """Of vectors (n)."""
+    """Return a program whose inputs are vectors (n)."""
     return Program(
         name,
         f"of {'a vector' if len(draws) == 1 else 'vectors'} (n)",
@@ -53,7 +53,7 @@ def by_matrix(
     *shapes: tuple[int, int],
     vectors: int = 0,
 ) -> Program:
-    """Of a matrix (n, m), and vectors (m)."""
+    """Return a program whose inputs are a matrix (n, m) and `vectors` vectors (m)."""
     return Program(
         name,
         f"{about} (n, m)",
@@ -74,7 +74,7 @@ def by_image(
     weights: Callable[[Draw], Any] = no_weights,
     channels: int = 0,
 ) -> Program:
-    """Of square images (b, s, s, c), whose channels may be a fixed number."""
+    """Return a program whose input is square images (b, s, s, c). channels: their number, if it is fixed."""
     return Program(
         name,
         about,
@@ -89,7 +89,7 @@ def by_image(
 
 
 def masked_softmax(ops: Any, x: Any, mask: Any) -> Any:
-    """x (b, h, s, t) and mask i32 (b, t)."""
+    """Return the softmax of scores x (b, h, s, t) where the mask i32 (b, t) is not 0."""
     return ops.softmax(ops.where(mask[:, None, None, :] != 0, x * 0.125, -1e9), -1)
 
 

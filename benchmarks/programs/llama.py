@@ -36,7 +36,7 @@ def weights(draw: Draw) -> Any:
 
 
 def llama(ops: Any, weights: Any, x: Any) -> Any:
-    """Hidden states (b, s, 2048) to those of two blocks later."""
+    """Return the hidden states (b, s, 2048) after two blocks."""
     b, s, _ = ops.shape(x)
     cos, sin = weights["cos"][:s], weights["sin"][:s]
 

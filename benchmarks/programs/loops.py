@@ -17,7 +17,7 @@ TOKENS, ROOM, LAYERS = 16, 64, 4
 
 
 def count(ops: Any, n: Any) -> Any:
-    """`n` iterations of a loop of scalars: a generator of random numbers, and how many of them divide by seven."""
+    """Run `n` iterations of a loop of scalars: generate random numbers, and count those that are divisible by seven."""
 
     def step(state: Any) -> Any:
         i, x, found = state
@@ -28,7 +28,7 @@ def count(ops: Any, n: Any) -> Any:
 
 
 def greedy(ops: Any, weights: Any, ids: Any, count: Any) -> Any:
-    """Decode `count` tokens after ids (b,), one after the other, with caches of 64 positions: tokens (b, 64)."""
+    """Decode `count` tokens after ids (b,), one after the other, with caches of 64 positions. Return tokens (b, 64)."""
     (b,), size = ids.shape, WIDTH // HEADS
     steps = jnp.arange(ROOM)
 

@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381), and what networks of such blocks have in common."""
+"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381), and the code that networks of such blocks share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.program import KERNEL, Draw
 from benchmarks.programs.resnet import CLASSES, classifier
 
-# Of a stage: how much wider a block is inside, its output's channels, the number of blocks, the first one's stride, and
+# A stage: how much wider a block is inside, its output's channels, the number of blocks, the first one's stride, and
 # the size of kernels.
 Stage = tuple[int, int, int, int, int]
 STAGES: Sequence[Stage] = (
@@ -24,7 +24,10 @@ STEM, LAST = 32, 1280
 
 
 def weights(draw: Draw, stages: Sequence[Stage] = STAGES, gain: float = 0.5, squeezed: int = 0) -> Any:
-    """gain: of what a block adds. squeezed: how many times fewer channels than its input a block weighs its own by."""
+    """Return the weights. gain: the scale of what a block adds.
+
+    squeezed: the squeezed width of a block is its input's channels divided by this; 0 for blocks that do not squeeze.
+    """
 
     def pointwise(inputs: int, outputs: int) -> Any:
         return {KERNEL: draw.normal(1, 1, inputs, outputs, scale=inputs**-0.5), "bias": draw.normal(outputs)}
@@ -53,7 +56,7 @@ def weights(draw: Draw, stages: Sequence[Stage] = STAGES, gain: float = 0.5, squ
 
 
 def network(stages: Sequence[Stage], function: str) -> Callable[..., Any]:
-    """Images (b, h, w, 3) to logits (b, 1000). function: the activation's name."""
+    """Return a function from images (b, h, w, 3) to logits (b, 1000). function: the activation's name."""
 
     def logits(ops: Any, weights: Any, x: Any) -> Any:
         activation = getattr(ops, function)

@@ -1,4 +1,4 @@
-"""What a call costs that has almost nothing to do."""
+"""The program that measures the overhead of a call, as it has almost nothing to do."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from benchmarks.programs.kernels import floats, no_weights, of_inputs
 
 
 def by_weight(inner: int, columns: int, *rows: int) -> Program:
-    """A product with a packed weight."""
+    """Return a program that multiplies by a packed weight."""
     return Program(
         f"x @ weight, {inner} x {columns}",
         "of m rows",
@@ -25,7 +25,7 @@ def by_weight(inner: int, columns: int, *rows: int) -> Program:
 
 
 def product(name: str, fn: Callable[..., Any], left: str, right: str, *sizes: tuple[int, int, int]) -> Program:
-    """A product of two arguments of any size. left, right: the letters of their axes."""
+    """Return a program that multiplies two arguments of any size. left, right: the letters of their axes."""
     return Program(
         name,
         "of (m, k) and (k, n)",

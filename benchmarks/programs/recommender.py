@@ -21,7 +21,7 @@ def weights(draw: Draw) -> Any:
 
 
 def recommender(ops: Any, weights: Any, features: Any, ids: Any) -> Any:
-    """Features (b, 13) and ids i32 (b, 8, n) of each table to probabilities (b, 1)."""
+    """Return probabilities (b, 1) for features (b, 13) and the ids i32 (b, 8, n) of each table."""
     x = features
     for layer in weights["bottom"]:
         x = ops.relu(ops.dense(layer, x))

@@ -25,12 +25,12 @@ def gru_weights(draw: Draw) -> Any:
 
 
 def lstm(ops: Any, weights: Any, xs: Any) -> Any:
-    """xs (t, b, 256) to the outputs of all steps (t, b, 256) and the last state, (b, 256) twice."""
+    """Return the outputs of all steps (t, b, 256) and the last state, (b, 256) twice, for xs (t, b, 256)."""
     return ops.lstm(weights, xs)
 
 
 def gru(ops: Any, weights: Any, xs: Any) -> Any:
-    """xs (t, b, 256) to the outputs of all steps (t, b, 256) and the last one (b, 256)."""
+    """Return the outputs of all steps (t, b, 256) and the last one (b, 256), for xs (t, b, 256)."""
     return ops.gru(weights, xs)
 
 

@@ -33,7 +33,7 @@ def weights(draw: Draw) -> Any:
 
 
 def resnet(ops: Any, weights: Any, x: Any) -> Any:
-    """Images (b, h, w, 3) to logits (b, 1000)."""
+    """Return logits (b, 1000) for images (b, h, w, 3)."""
     x = ops.max_pool(ops.relu(ops.conv(weights["stem"], x, 2)), 3, 2)
     for number, blocks in enumerate(weights["stages"]):
         for i, block in enumerate(blocks):

@@ -27,13 +27,16 @@ def averages(old: Any, new: Any, decay: float) -> Any:
 
 
 def adam_state(weights: Any) -> Any:
-    """The weights, two running means of their gradients, and how many steps were made."""
+    """Return the weights, two running means of their gradients, and the number of steps made."""
     zeros = mapped(np.zeros_like, weights)
     return {"weights": weights, "means": zeros, "squares": zeros, "steps": np.zeros((), np.float32)}
 
 
 def adam(loss: Loss) -> Loss:
-    """loss: (ops, weights, *inputs) to a number. Returns (ops, state, *inputs) to it and the next state's leaves."""
+    """Return a training step by Adam. loss: takes (ops, weights, *inputs), returns a number.
+
+    The step takes (ops, state, *inputs), and returns the loss and the leaves of the next state.
+    """
 
     def step(ops: Any, state: Any, *inputs: Any) -> Any:
         value, grads = ops.value_and_grad(lambda weights: loss(ops, weights, *inputs), state["weights"])
@@ -52,7 +55,7 @@ def momentum_state(weights: Any) -> Any:
 
 
 def momentum(loss: Loss) -> Loss:
-    """As `adam`, by stochastic gradient descent with momentum."""
+    """Return a training step by stochastic gradient descent with momentum, in the form of `adam`'s."""
 
     def step(ops: Any, state: Any, *inputs: Any) -> Any:
         value, grads = ops.value_and_grad(lambda weights: loss(ops, weights, *inputs), state["weights"])
@@ -69,14 +72,14 @@ def mlp_weights(draw: Draw) -> Any:
 
 
 def mlp_logits(ops: Any, weights: Any, x: Any) -> Any:
-    """x (b, 784) to (b, 10)."""
+    """Return logits (b, 10) for x (b, 784)."""
     for layer in weights[:-1]:
         x = ops.relu(ops.dense(layer, x))
     return ops.dense(weights[-1], x)
 
 
 def mlp_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
-    """x (b, 784), labels i32 (b,)."""
+    """Return the loss for x (b, 784) and labels i32 (b,)."""
     return ops.cross_entropy(mlp_logits(ops, weights, x), labels)
 
 
@@ -90,7 +93,7 @@ def cnn_weights(draw: Draw) -> Any:
 
 
 def cnn_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
-    """x (b, 32, 32, 3), labels i32 (b,)."""
+    """Return the loss for images x (b, 32, 32, 3) and labels i32 (b,)."""
     for stage in weights["stages"]:
         x = ops.relu(ops.group_norm(stage["norm"], ops.conv(stage["conv"], x), GROUPS, 1e-5))
         x = ops.max_pool(x, 2, 2)
@@ -108,7 +111,7 @@ def transformer_weights(draw: Draw) -> Any:
 
 
 def transformer_loss(ops: Any, weights: Any, ids: Any, labels: Any) -> Any:
-    """Causal: ids i32 (b, s), labels i32 (b, s), which are the tokens that follow."""
+    """Return the loss of a causal model for ids i32 (b, s). labels: i32 (b, s), the tokens that follow."""
     x = ops.take(weights["words"], ids) + weights["positions"][: ops.shape(ids)[1]]
     for layer in weights["layers"]:
         x, _ = gpt2.block(ops, layer, x, width=WIDTH, heads=HEADS)
@@ -168,7 +171,7 @@ PROGRAMS = [
     ),
 ]
 
-# What `MLP training step` trains, as it infers.
+# The inference of the model that `MLP training step` trains.
 MLP = Program(
     "MLP",
     "784-512-512-10, probabilities of b images",

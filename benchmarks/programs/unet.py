@@ -25,7 +25,7 @@ def weights(draw: Draw) -> Any:
 
 
 def unet(ops: Any, weights: Any, x: Any) -> Any:
-    """Images (b, 16 h, 16 w, 3) to logits of each pixel (b, 16 h, 16 w, 8)."""
+    """Return logits of each pixel (b, 16 h, 16 w, 8) for images (b, 16 h, 16 w, 3)."""
 
     def twice(layers: Any, x: Any) -> Any:
         for layer in layers:

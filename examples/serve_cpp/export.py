@@ -1,8 +1,8 @@
-"""Writes what the program beside needs: MiniLM as a C library, sentences as tokens, and the vectors that Python gets.
+"""An export for the C++ program in this folder: MiniLM as a C library, sentences as tokens, and Python's vectors.
 
     python examples/serve_cpp/export.py DIR
 
-From then on there is no Python: a C++ compiler and CMake build and run the rest (see CMakeLists.txt).
+After this no Python is needed: a C++ compiler and CMake build and run the rest (see CMakeLists.txt).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The results of a comparison: their file, questions to it, the page, and tables in documents."""
+"""The results of a comparison: their file, figures derived from them, the page, and tables in documents."""

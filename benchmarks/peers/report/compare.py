@@ -1,4 +1,4 @@
-"""What has become faster or slower since another run, told apart from a machine that has."""
+"""A comparison of two runs: what has become faster or slower, apart from changes of the machine itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLES = {1: "green", 0: "dim", -1: "red"}
 
 
 class Change(TypedDict):
-    """Ours at one shape, then and now. Ratios are then over now: more than 1 is faster."""
+    """The change of our time at one shape. Ratios are the earlier figure over the later: above 1 is faster."""
 
     name: str
     dtype: str
@@ -39,7 +39,7 @@ class Change(TypedDict):
 
 
 def changes(now: Results, then: Results) -> list[Change]:
-    """Of every shape that both have timed, the one that has lost most first."""
+    """Return the change at every shape that both runs have timed, the largest loss first."""
     earlier = {_key(program, shape): shape for program in then["programs"] for shape in program["shapes"]}
     found = (
         _change(now, then, program, shape, earlier[key])
@@ -81,7 +81,7 @@ def _change(now: Results, then: Results, program: Program, after: Shape, before:
 
 
 def table(now: Results, then: Results) -> Table:
-    """Times are ours. What peers' ratio, or that of the machine's limit, explains is not a change of ours."""
+    """Return a table of our times. Changes that the peers' ratio, or else the machine's limit, explain are not ours."""
     found = changes(now, then)
     counts = {word: sum(change["verdict"] == sign for change in found) for sign, word in WORDS.items()}
     title = f"{then['made']} to {now['made']}: " + ", ".join(f"{count} {word}" for word, count in counts.items())

@@ -1,4 +1,4 @@
-"""What `make cold` has found: its JSON file, and where hlo_disc's time to the first result goes."""
+"""The results of `make cold`: their JSON file, and the parts of hlo_disc's time to the first result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypedDict
 from benchmarks.peers.report.results import REFERENCE, FormatError, Machine, geometric_mean
 
 FORMAT = 1
-# What the stages of a compilation are summed up to; what is left is the call itself.
+# The parts of a compilation, each a sum of stages. The rest is the call itself.
 PARTS = {
     "trace and read": ("read",),
     "store": ("cache",),
@@ -25,7 +25,7 @@ REST = "first run"
 
 
 class First(TypedDict):
-    """Medians over processes, in seconds. cpu: of all processors. stages: of the wall time, as far as they are told."""
+    """The medians over processes, in seconds. cpu: of all processors. stages: parts of the wall time, if reported."""
 
     seconds: float
     cpu: float
@@ -55,7 +55,7 @@ class Cold(TypedDict):
 
 
 def read(path: Path) -> Cold:
-    """Raises FormatError."""
+    """Read a file of results. Raises FormatError."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FormatError(f"{path} has no times to the first result in format {FORMAT}")
@@ -63,7 +63,7 @@ def read(path: Path) -> Cold:
 
 
 def parts(first: First) -> dict[str, float]:
-    """Seconds by part; {} of a peer that does not tell them."""
+    """Return the seconds of each part; {} for a peer that does not report them."""
     stages = first["stages"]
     if not stages:
         return {}
@@ -72,7 +72,10 @@ def parts(first: First) -> dict[str, float]:
 
 
 def over_reference(cold: Cold, peer: str, what: str) -> float | None:
-    """A peer's "seconds" or "cpu" over `jax.jit`'s, both with an empty store: the geometric mean over the programs."""
+    """Return the ratio of a peer's "seconds" or "cpu" to `jax.jit`'s, both with an empty store.
+
+    It is the geometric mean over the programs.
+    """
     both = [one["peers"] for one in cold["programs"] if {peer, REFERENCE} <= one["peers"].keys()]
     return geometric_mean(_figure(peers[peer], what) / _figure(peers[REFERENCE], what) for peers in both)
 

@@ -1,4 +1,4 @@
-"""The results as one HTML page that asks nothing of a network: the template, and the data in it."""
+"""The results as one HTML page that loads nothing over a network: a template, and the data in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def write(results: Results, path: Path, against: Results | None = None, cold: first.Cold | None = None) -> None:
-    """Writes the page; with other results, also what has changed since, and with `cold` times to the first result."""
+    """Write the page. against: earlier results to compare with. cold: times to the first result."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(filled(TEMPLATE.read_text(encoding="utf-8"), _data(results, against, cold)), encoding="utf-8")
 
@@ -46,7 +46,7 @@ def _summary(results: Results, number: int) -> dict[str, Any]:
 
 
 def _overall(results: Results) -> list[dict[str, Any]]:
-    """Each peer over all programs of a type."""
+    """Return the ratios of each peer over all programs of a type."""
     found = []
     for dtype in dict.fromkeys(program["dtype"] for program in results["programs"]):
         programs = [program for program in results["programs"] if program["dtype"] == dtype]
@@ -59,7 +59,7 @@ def _overall(results: Results) -> list[dict[str, Any]]:
 
 
 def _cold(cold: first.Cold) -> dict[str, Any]:
-    """Times to the first result, those of hlo_disc by parts."""
+    """Return the times to the first result, with hlo_disc's by parts."""
     rows = []
     for program in cold["programs"]:
         ours = [name for name in cold["ours"] if name in program["peers"]]

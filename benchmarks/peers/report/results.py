@@ -1,7 +1,7 @@
-"""What a comparison with peers has found: its JSON file, and the questions that the page and the tables ask of it.
+"""The results of a comparison with peers: their JSON file, and the figures that the page and the tables derive from it.
 
-A peer is one way to run a program, hlo_disc's own among them. Times are seconds, sizes of memory bytes. Every map from
-peers may lack some: `Program.missing` says why.
+A peer is one way to run a program; hlo_disc's own ways are peers, too. Times are seconds, sizes of memory bytes. A
+mapping by peer may lack some peers: `Program.missing` says why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Machine(TypedDict):
 
 
 class Limits(TypedDict):
-    """What the machine could do at one time: operations a second, and bytes a second by the bytes gone over."""
+    """The machine's limits, measured at one time: operations a second, and bytes a second by the size of the data."""
 
     when: str
     fma_f32: float
@@ -112,7 +112,7 @@ class Results(TypedDict):
 
 
 class FormatError(ValueError):
-    """A file is not what `write` has written."""
+    """A file has not been written by `write`, or two files are of different machines."""
 
 
 def read(path: Path) -> Results:
@@ -142,7 +142,7 @@ def write(results: Mapping[str, Any], path: Path) -> None:
 
 
 def merged(earlier: Results, later: Results) -> Results:
-    """Two runs on one machine as one; what both have of a program, or say of a peer, is the later one's.
+    """Merge two runs on one machine. A program or a description of a peer that both have is the later run's.
 
     Raises FormatError when the machines differ.
     """
@@ -160,14 +160,14 @@ def merged(earlier: Results, later: Results) -> Results:
 
 
 class Entry(NamedTuple):
-    """A peer's figure; the least is the best of all that are compared."""
+    """A peer's figure. Less is better: the least of those that are compared is the best."""
 
     name: str
     value: float
 
 
 class Standing(NamedTuple):
-    """Ours is the best of hlo_disc's ways, `best` the best of the others."""
+    """The best figures. ours: of hlo_disc's ways. best: of the other peers. reference: `jax.jit`'s."""
 
     ours: Entry | None
     best: Entry | None
@@ -175,7 +175,7 @@ class Standing(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is than the best peer."""
+        """The best peer's figure over ours: above 1 ours is better."""
         return quotient(self.best, self.ours)
 
     @property
@@ -218,19 +218,19 @@ def cold_seconds(program: Program) -> dict[str, float]:
 
 
 def geometric_mean(ratios: Iterable[float | None]) -> float | None:
-    """Of those that there are."""
+    """Return the geometric mean of the ratios that are positive, or None if there are none."""
     found = [ratio for ratio in ratios if ratio is not None and ratio > 0]
     return statistics.geometric_mean(found) if found else None
 
 
 def peer_ratio(results: Results, program: Program, peer: str) -> float | None:
-    """The peer's time over ours, the geometric mean over the shapes that both have."""
+    """Return the peer's time over ours: the geometric mean over the shapes that both have."""
     standings = ((standing(results, times), times) for times in map(medians, program["shapes"]))
     return geometric_mean(quotient(Entry(peer, times[peer]), s.ours) for s, times in standings if peer in times)
 
 
 class Summary(NamedTuple):
-    """A program in one line. Ratios are a peer's figure over ours."""
+    """The summary of a program. Ratios are a peer's figure over ours."""
 
     name: str
     dtype: str
@@ -270,7 +270,7 @@ def summarize(results: Results, program: Program) -> Summary:
 
 
 def _error(results: Results, program: Program) -> tuple[float | None, bool]:
-    """The worst of our errors over the best peer's, and whether that is too much."""
+    """Return our worst error over the best peer's, and whether it exceeds ERROR_BOUND."""
     errors = program["accuracy"]["errors"] if program["accuracy"] else {}
     names = our_names(results)
     ours = max((error for name, error in errors.items() if name in names), default=None)
@@ -281,12 +281,12 @@ def _error(results: Results, program: Program) -> tuple[float | None, bool]:
 
 
 def verdict(ratio: float) -> int:
-    """1 where ours is better, -1 where it is worse, 0 where nobody can tell."""
+    """Return 1 where ours is better, -1 where it is worse, 0 where the difference is within the noise."""
     return 0 if abs(ratio - 1) <= NOISE else 1 if ratio > 1 else -1
 
 
 def disturbed(results: Results) -> tuple[int, int]:
-    """How many timings something else disturbed, of how many."""
+    """Return the number of timings that other processes disturbed, and the number of all timings."""
     timings = [t for program in results["programs"] for shape in program["shapes"] for t in shape["times"].values()]
     return sum(timing["disturbed"] > 0 for timing in timings), len(timings)
 
@@ -296,7 +296,7 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """So many significant digits, without an exponent, and all digits before the point."""
+    """Format a value to `digits` significant digits, without an exponent, and with all digits before the point."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-12))}f}"

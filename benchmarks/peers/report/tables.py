@@ -1,4 +1,4 @@
-"""Tables of peers in documents, made from the JSON: what stands between two markers is theirs."""
+"""The tables of peers in documents, written from the JSON between two markers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _parts(path: Path) -> tuple[str, str, str]:
 
 
 def summary(results: Results) -> str:
-    """The machine, and a line for each peer."""
+    """Return the machine, and a line for each peer."""
     return f"{_machine(results)}\n\n{_peers(results)}"
 
 
 def render(results: Results) -> str:
-    """All tables as Markdown."""
+    """Return all tables as Markdown."""
     summaries = [(program, summarize(results, program)) for program in results["programs"]]
     return "\n\n".join(
         (
@@ -78,7 +78,7 @@ def _machine(results: Results) -> str:
 
 
 def _peers(results: Results) -> str:
-    """Each peer over all programs that it runs."""
+    """Return a table of each peer over all programs that it runs."""
     dtypes = list(dict.fromkeys(program["dtype"] for program in results["programs"]))
 
     def row(peer: str) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _programs(results: Results, summaries: Iterable[tuple[Program, Summary]]) ->
 
 
 def _once(results: Results, summaries: Iterable[tuple[Program, Summary]]) -> str:
-    """What a program takes besides its calls."""
+    """Return a table of a program's costs apart from single calls: a stream of shapes, compilation and memory."""
 
     def row(program: Program, summary: Summary) -> tuple[str, ...]:
         return (
@@ -163,7 +163,7 @@ def _title(program: Program) -> str:
 
 
 def _times(standings: Iterable[Standing]) -> str:
-    """Those that follow one another in the same unit name it once."""
+    """Join our times. A unit that several successive times share is written once, after the last of them."""
     words = [(duration(found.ours.value) if found.ours else NOTHING).split() for found in standings]
     units = [word[1] if len(word) > 1 else "" for word in words]
     following = [*units[1:], ""]
@@ -181,7 +181,7 @@ def _percent(fraction: float | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A name as it stands, for a cell of a table."""
+    """Escape a name for a cell of a Markdown table."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 

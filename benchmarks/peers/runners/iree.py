@@ -1,4 +1,4 @@
-"""IREE on the CPU. It comes to dynamic shapes by ONNX: its StableHLO has to be static."""
+"""IREE on the CPU. Programs come as ONNX, as its StableHLO importer takes static shapes only."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from benchmarks.peers.reader import OnnxReader
 from benchmarks.peers.runner import Call
 from benchmarks.program import Program
 
-# What its documentation says of speed. Tiles of some programs need more of the stack than it allows itself, and a few
-# programs compile only with fewer optimizations.
+# The flags that its documentation recommends for speed. Tiles of some programs need more of the stack than it allows
+# itself, and a few programs compile only with fewer optimizations.
 FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
@@ -39,7 +39,7 @@ class Iree(OnnxReader):
     packages = ("iree-base-compiler", "iree-base-runtime")
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
-        """Its importer puts weights into a file of their own."""
+        """Import the ONNX file. The importer puts the weights into a separate file."""
         super().load(program, dtype, file)
         self._folder = TemporaryDirectory()
         folder = Path(self._folder.name)

@@ -1,4 +1,4 @@
-"""hlo_disc from JAX and `jax.jit`, with weights as arguments."""
+"""The runners of hlo_disc from JAX and of `jax.jit`, with weights as arguments."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Jit(_Jax):
     store = "JAX_COMPILATION_CACHE_DIR"
 
     def keep(self, folder: Path) -> None:
-        """Its variable is read when JAX is imported, and it keeps only what compiles for a second."""
+        """Set JAX's options: it reads its variable at import, and by default keeps only what compiles for a second."""
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -76,7 +76,7 @@ class Jit(_Jax):
 
 
 class Reference(Jit):
-    """What errors are against: no peer."""
+    """The reference of errors. It is not a peer."""
 
     name, about, dtypes = "reference", "the same in float64", ("f64",)
 

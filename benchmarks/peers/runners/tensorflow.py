@@ -1,4 +1,7 @@
-"""TensorFlow: eagerly, by its XLA and by hlo_disc. Weights are variables, as of its models, and state of training."""
+"""The runners of TensorFlow: eager mode, its XLA, and hlo_disc.
+
+Weights and the state of training are variables, as in TensorFlow's models.
+"""
 
 from __future__ import annotations
 

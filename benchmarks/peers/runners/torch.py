@@ -1,4 +1,4 @@
-"""PyTorch: eager mode, and torch.compile by hlo_disc and by Inductor. Weights are frozen where programs infer."""
+"""The runners of PyTorch: eager mode, and torch.compile by hlo_disc and Inductor. Weights are frozen for inference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ torch.fx.experimental._config.use_duck_shape = False
 
 
 class Module(torch.nn.Module):
-    """A program as a layer, its weights parameters of it; of one that trains they are the first inputs."""
+    """A program as a layer. Its weights are parameters; if it trains, they are the first inputs."""
 
     def __init__(self, program: Program, dtype: str):
         super().__init__()

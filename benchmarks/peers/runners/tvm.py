@@ -1,7 +1,7 @@
-"""TVM on the CPU, as far as it comes without tuning.
+"""TVM on the CPU, without tuning.
 
-It has no library there, and no schedule for products of matrices and convolutions: they are loops over numbers,
-a hundred times slower than others', until a search of hours has found schedules, for one shape. They are left out.
+It has no library and no schedules for matrix products and convolutions there. They are scalar loops, a hundred times
+slower than others', until a search of hours has found schedules for one shape. Programs with them are left out.
 """
 
 from __future__ import annotations

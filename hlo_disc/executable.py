@@ -11,8 +11,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -87,17 +87,14 @@ class Executable:
         """The progress of its deferred kernels; None if it has none."""
         return self._deferred.tally if self._deferred else None
 
-    def begin(self, *tensors: Any) -> Any:
-        """Run the first call. After it, a thread compiles the kernels that the call did not take."""
+    @contextmanager
+    def first_call(self) -> Iterator[None]:
+        """Begin and end the first call. After it, a thread compiles the kernels that the call did not take."""
         try:
-            return self.native(*tensors)
+            yield
         finally:
-            self.make_deferred()
-
-    def make_deferred(self) -> None:
-        """Start a thread that compiles the missing kernels."""
-        if self._deferred and not self._deferred.is_whole:
-            background.add(self._deferred)
+            if self._deferred and not self._deferred.is_whole:
+                background.add(self._deferred)
 
     @functools.cached_property
     def _structure(self) -> Any:

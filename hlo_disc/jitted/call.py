@@ -79,10 +79,8 @@ class Served(NamedTuple):
         wrap = all(map(is_number, call.leaves[: len(call.kinds)]))
         path = Path.of(program, conversions, wrap)
         inputs = zip(call.leaves, infos, conversions, strict=True)
-        try:
+        with program.executable.first_call():
             result = path.call([x if c else as_array(x, i) for x, i, c in inputs])
-        finally:
-            program.executable.make_deferred()
         others = [p for p in reversed(entry.programs) if p is not program][: _TRIED - 1]
         return Served(program, path, conversions, wrap, others, result)
 

@@ -50,7 +50,7 @@ class Compiled:
         self._count = len(concrete.graph.outputs)
         self._assigned = imported.assigned_variables
         self._op = Op(self, [*(x.shape for x in concrete.graph.outputs), *(v.shape for v in self._assigned)])
-        self._run = self._begin if executable.tally else executable.native
+        self._run = self._first if executable.tally else executable.native
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function.
@@ -85,10 +85,10 @@ class Compiled:
             assign(variable, value)
         return results[: self._count]
 
-    def _begin(self, *tensors: Tensor) -> Sequence[Tensor]:
+    def _first(self, *tensors: Tensor) -> Sequence[Tensor]:
         self._run = self.executable.native
-        begun: Sequence[Tensor] = self.executable.begin(*tensors)
-        return begun
+        with self.executable.first_call():
+            return self._run(*tensors)
 
     def is_for(self, shapes: Sequence[Sequence[int | None]]) -> bool:
         """Return whether the program is for arguments of these sizes: it may assume other ones.

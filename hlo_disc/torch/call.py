@@ -22,16 +22,17 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
     After its first call, a thread compiles the kernels that the call did not take.
     """
     arguments, results, numbers = interface.arguments, interface.results, interface.numbers
-    run: Callable[..., Sequence[torch.Tensor]] = executable.native
+    native = executable.native
+    run: Callable[..., Sequence[torch.Tensor]] = native
 
-    def begin(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+    def first(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         nonlocal run
-        run = executable.native
-        begun: Sequence[torch.Tensor] = executable.begin(*tensors)
-        return begun
+        run = native
+        with executable.first_call():
+            return native(*tensors)
 
     if executable.tally:
-        run = begin
+        run = first
     nothing = [] if arguments or numbers else [_NOTHING]
     draw = _seed if interface.random else tuple
 

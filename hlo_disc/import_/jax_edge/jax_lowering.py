@@ -63,7 +63,7 @@ def _install() -> None:
         made: ir.Context = (OfPrograms if getattr(_here, "lowers", False) else everywhere)(*args, **options)
         return made
 
-    mlir.JaxIrContext = context  # type: ignore[misc, assignment]
+    mlir.JaxIrContext = context
 
 
 def _parameters(callbacks: list[jax_callbacks.Callback]) -> mlir.LoweringParameters:

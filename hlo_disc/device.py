@@ -63,7 +63,7 @@ class Tile:
 
 @frozen
 class Held:
-    """How the threads of a warp hold a small matrix: each has `run` neighbours of one of its lines.
+    """The layout of a small matrix in the threads of a warp: each has `run` neighbours of one of its lines.
 
     below: neighbouring threads have lines below each other; otherwise neighbours of one line.
     """

@@ -18,7 +18,7 @@ _RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1, "cache_bytes"
 
 @frozen
 class Options:
-    """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
+    """The options of compiling and running. An environment variable `HLO_DISC_<FIELD>` sets each field, too.
 
     Args:
         target: the machine to compile for: "cpu"; "aarch64", Arm's 64-bit CPUs, for which `hlo-disc compile` writes

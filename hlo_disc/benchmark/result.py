@@ -53,12 +53,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster hlo_disc is than `jax.jit`, by medians."""
+        """The speedup of hlo_disc over `jax.jit`, by medians; None without times of `jax.jit`."""
         return self.theirs.median / self.ours.median if self.theirs else None
 
     @property
     def fraction(self) -> float:
-        """How much of the machine's limit is reached."""
+        """The fraction of the machine's limit that is reached."""
         return self.limit / self.ours.median
 
     @property

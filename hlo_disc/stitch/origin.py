@@ -28,7 +28,7 @@ class _Unknown(Exception):
 
 
 class Origin(NamedTuple):
-    """Where a kernel comes from.
+    """The origin of a kernel.
 
     name: of its form. key: of its form, see `Variant.key`. symbols: of its group, sorted. answers: to what choosing the
     form has asked. facts: what the form may ask. known: what is said of the symbols where they are arguments.

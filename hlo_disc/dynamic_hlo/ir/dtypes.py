@@ -85,7 +85,7 @@ def bit_width(dtype: np.dtype) -> int:
 
 @functools.cache
 def dtype_text(dtype: np.dtype) -> str:
-    """As `str`, for which numpy calls a dozen functions of Python each time."""
+    """Return `str(dtype)`, for which numpy calls a dozen functions of Python each time."""
     return str(dtype)
 
 

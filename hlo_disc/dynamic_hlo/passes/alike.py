@@ -260,7 +260,7 @@ def scatter_to_zeros(facts: ShapeFacts, op: Op) -> Instead | None:
 
 
 def _window_in_zeros(op: Op) -> list[tuple[int, Dim]] | None:
-    """Where an update goes that is added to zeros, in each axis: where it begins, and its size.
+    """Return the start and size, in each axis, of the window of zeros that an update is added to; None if unknown.
 
     There -0 becomes 0, which neither JAX nor XLA cares for.
     """

@@ -42,7 +42,7 @@ class _Copy:
 
 
 def trips(op: Op, facts: ShapeFacts) -> int | None:
-    """How often a loop runs, when that is seldom and can be told; None otherwise."""
+    """Return the number of a loop's iterations, if it is small and can be computed; None otherwise."""
     cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
     if any(map(has_effect, cond.ops)):  # the condition is not written out
         return None

@@ -166,7 +166,7 @@ class Builder:
 
     @property
     def fast_space(self) -> ir.Attribute:
-        """Where fast memory is."""
+        """The address space of fast memory."""
         return mlir.attribute("#gpu.address_space<workgroup>")
 
     def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:

@@ -38,7 +38,7 @@ class Scores:
     at: Mapping[Value, Access]
 
     def weights_axis(self, axis: int) -> int:
-        """Where an axis of the scores is in the weights."""
+        """Return the axis of the weights for an axis of the scores."""
         return self.at[self.weights].index(("out", axis))
 
     def has_keys(self, value: Value) -> bool:
@@ -185,7 +185,7 @@ def _free_axes(dot: Op, side: int) -> list[int]:
 
 
 def result_axis(dot: Op, side: int, axis: int) -> int:
-    """Where a free or batch axis of an operand is in the result."""
+    """Return the axis of the result for a free or batch axis of an operand."""
     left, right = dot.attrs["lhs_batch"], dot.attrs["rhs_batch"]
     mine = (left, right)[side]
     if axis in mine:

@@ -38,9 +38,9 @@ def collapse(group: Group, facts: ShapeFacts) -> Group:
 def collapse_around(
     group: Group, facts: ShapeFacts, value: Value, boundaries: Iterable[int]
 ) -> tuple[Group, list[list[int]]]:
-    """As `collapse`, but axes of `value` at each boundary stay apart; also what its axes were merged from.
+    """Collapse a group, but keep the axes of `value` apart at each boundary; boundary a is the one before axis a.
 
-    Boundary a is the one before axis a.
+    Returns the group, and for each axis that `value` has then the axes that were merged to it.
     """
     work = _Collapse(group, facts)
     for a in boundaries:
@@ -144,7 +144,7 @@ class _Collapse:
             self.keep_around(op.results[0], axis)
 
     def _relation(self, op: Op) -> Relation | None:
-        """How the op's axes follow each other; None when it keeps all of them."""
+        """Return how the op's axes follow each other; None when it keeps all of them."""
         if op not in self.relations:
             rule = axis_rule(op)
             found = rule.relation(op, self.facts) if rule and rule.attributes is not None else None

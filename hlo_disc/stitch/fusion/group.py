@@ -15,7 +15,7 @@ from hlo_disc.stitch.schedule import Schedule
 
 @frozen(eq=False)
 class Place:
-    """Where a group's one output goes inside a larger value: element i to starts + i*strides, axis by axis.
+    """The place of a group's one output in a larger value: element i is at starts + i*strides, axis by axis.
 
     A start is a Dim, or a scalar value that is read at run time and clamped so that everything fits. `shape` is the
     target's, with axes merged where that changes nothing; `axes` gives the output's axis for each, None for size 1.

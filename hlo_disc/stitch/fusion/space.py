@@ -123,7 +123,7 @@ class _Reads:
 
 
 def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Value, Access]]:
-    """How `op` indexes its operands when its result is indexed by `access`.
+    """Return how `op` indexes its operands when its result is indexed by `access`.
 
     An op that reads at other places is followed along none of its axes.
     """
@@ -141,7 +141,7 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
 
 
 def _through(link: Link, access: Access, facts: ShapeFacts) -> Access | None:
-    """How the values of a link are indexed; None when they are read at other places."""
+    """Return how the values of a link are indexed; None when they are read at other indices."""
     if link.along is Order.AXES:
         return access
     if link.along is Order.ELEMENTS:
@@ -394,7 +394,7 @@ def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) 
 
 
 def _levels(ops: set[Op], reductions: Collection[Op]) -> dict[Value, int]:
-    """How many of these reductions lie on the longest way down from each value, itself included."""
+    """Return for each value the number of these reductions on the longest path down from it, itself included."""
     levels: dict[Value, int] = {}
 
     def level(value: Value) -> int:

@@ -35,7 +35,7 @@ class Note:
 
 @frozen
 class Roof:
-    """How fast a GPU can be: gigabytes a second from its memory, and 10^12 operations a second in f32 and, by
+    """The peak rates of a GPU: gigabytes a second from its memory, and 10^12 operations a second in f32 and, by
     instructions for matrices, in bf16 (its maker's data sheet).
     """
 

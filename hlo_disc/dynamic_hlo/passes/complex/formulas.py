@@ -112,7 +112,7 @@ def _divide(a: Complex, b: Complex) -> Complex:
 
 
 def _direction(z: Complex, endless: Array) -> Complex:
-    """Where `endless`, infinite parts as 1 and finite ones as 0, with their signs; else z."""
+    """Return z, with infinite parts as 1 and finite ones as 0 where `endless`. Signs stay."""
     return Complex(*(where(endless, clamp(-1.0, x, 1.0) * where(is_inf(x), x.like(1.0), 0.0), x) for x in z))
 
 

@@ -60,7 +60,7 @@ def _spaced_places(op: Op) -> tuple[int, Dim, int] | None:
 
 
 def _span(facts: ShapeFacts, op: Op, axis: int, first: Dim, step: int) -> tuple[Dim, Dim] | None:
-    """Where the places begin and end in the axis, when all of them are known to be inside."""
+    """Return the first index in the axis and the end, if all indices are known to be inside; None otherwise."""
     count, size = op.operands[1].shape[0], op.operands[0].shape[axis]
     last = first + step * (count - 1)
     low, stride = (first, step) if step > 0 else (last, -step)

@@ -37,7 +37,7 @@ _TAILS = (
 
 
 class Method(NamedTuple):
-    """How elements are drawn, each in one of two ways.
+    """A method of drawing elements, each in one of two ways.
 
     Args:
         few: the elements whose events are drawn one by one.

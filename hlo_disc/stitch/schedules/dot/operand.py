@@ -39,7 +39,7 @@ def at_once(dtype: np.dtype) -> int:
 
 @frozen
 class Staging:
-    """How a team brings operands to fast memory, and finds sums there.
+    """The way in which a team copies operands to fast memory, and finds sums there.
 
     dtype: of operands in fast memory. vector: neighbours that a thread reads at once. next: vectors of a row along K
         that neighbouring threads read.

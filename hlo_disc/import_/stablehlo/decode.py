@@ -189,6 +189,7 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsA
     """Reinterpret the bits of an attribute as integers, by MLIR's folding of a bitcast."""
     shape = ir.RankedTensorType(attribute.type).shape
     with attribute.context, ir.Location.unknown():
+        attribute.context.get_dialect_descriptor("arith")  # loads it
         module = ir.Module.create()
         kind = ir.RankedTensorType.get(shape, ir.Type.parse(element))
         with ir.InsertionPoint(module.body):

@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests, and JAX, live to the end: no later search for garbage needs to walk them."""
+    """Keep collected tests and JAX, which live to the end, out of all later garbage collections."""
     gc.collect()
     gc.freeze()
 
@@ -106,7 +106,7 @@ class _NativeFinder:
 
 @pytest.fixture(autouse=True)
 def no_error_of_a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails for what an emulated GPU would not define, and for what has gone wrong on a real one."""
+    """Fail for what an emulated GPU does not define, and for what has gone wrong on a real one."""
     yield
     if is_emulated(request.config):
         import emulated
@@ -118,7 +118,7 @@ def no_error_of_a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def hostile_driver(request: pytest.FixtureRequest, no_error_of_a_gpu: None) -> Iterator[None]:
-    """With --hostile, the driver of emulated GPUs is."""
+    """Make the driver of emulated GPUs hostile, if `--hostile` is given."""
     if (seed := request.config.getoption("--hostile")) is None:
         yield
         return
@@ -130,7 +130,7 @@ def hostile_driver(request: pytest.FixtureRequest, no_error_of_a_gpu: None) -> I
 
 @pytest.fixture
 def emulated_targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The emulated GPUs are targets, for this test alone: others name all targets. No product rounds to TF32."""
+    """Register the emulated GPUs as targets for this test: others name all targets. No product rounds to TF32."""
     import emulated
     import jax
 
@@ -153,12 +153,12 @@ def kernels_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def all_kernels_built() -> None:
-    """No kernel of another test is found, for a test that compares code, or counts what is compiled or deferred."""
+    """Let a test that compares code, or counts compiled or deferred kernels, find no kernels of other tests."""
 
 
 @pytest.fixture(autouse=True)
 def shared_kernels(request: pytest.FixtureRequest, kernels_of_the_run: Path) -> Iterator[None]:
-    """Tests that do not patch the compiler find kernels that others have compiled. Deep sweeps build all."""
+    """Let tests that do not patch the compiler find kernels that others have compiled. Deep sweeps build all."""
     if depth.full or not {"monkeypatch", "all_kernels_built"}.isdisjoint(request.fixturenames):
         yield
         return
@@ -175,7 +175,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def few_caches() -> Iterator[None]:
-    """What XLA has compiled for one test is mostly of no use to the next: of all tests together it is gigabytes."""
+    """Clear JAX's caches after every 50 tests. Code of one test is mostly of no use to the next; all is gigabytes."""
     yield
     if next(_tests) % 50 == 0 and (jax := sys.modules.get("jax")):
         jax.clear_caches()
@@ -183,14 +183,14 @@ def few_caches() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def settled() -> None:
-    """What earlier modules hold, thousands of programs, is not walked at each search for garbage of this one."""
+    """Exclude what earlier modules hold, thousands of programs, from the garbage collections of this module."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def no_leak(settled: None) -> Iterator[None]:
-    """Checks that everything the runtime handed out during the test has come back.
+    """Check that everything the runtime handed out during the test has come back.
 
     Less than before is no leak: JAX gives back late what an earlier test was given, from a thread of its own.
     """

@@ -1,9 +1,10 @@
-"""What runs AArch64 code here, in build/aarch64: a Python of Debian's under QEMU, and the native module, cross-built.
+"""The build of what runs AArch64 code here: Debian's Python under QEMU, and the native module, cross-built.
 
     python tests/aarch64/build.py
 
-`python` there is that Python, with this checkout and `site`: packages of the versions that this Python has. Debian's
-packages are unpacked, not installed, by an apt with a state of its own: the system stays as it is, and needs no root.
+It builds in build/aarch64. The command `python` there runs that Python with this checkout and `site`, which has
+packages in the versions of this Python. An apt with a state of its own unpacks Debian's packages and does not install
+them: the system does not change, and root is not needed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def check_tools() -> None:
 
 
 def unpack_debian(root: Path) -> None:
-    """Debian's Python for arm64, and its headers."""
+    """Unpack Debian's Python for arm64, and its headers."""
     state = BUILD / "apt"
     (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
     (state / "archives" / "partial").mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def unpack_debian(root: Path) -> None:
 
 
 def write_python(root: Path, site: Path) -> Path:
-    """The command that runs it."""
+    """Write the command that runs the unpacked Python, and return its path."""
     python = BUILD / "python"
     python.write_text(
         f'#!/bin/sh\nexport QEMU_LD_PREFIX="{root}" PYTHONPATH="{ROOT}:{site}"\n'
@@ -66,7 +67,7 @@ def write_python(root: Path, site: Path) -> Path:
 
 
 def said_by(python: Path, code: str) -> str:
-    """What it prints."""
+    """Return what `code` prints in this Python."""
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -80,7 +81,7 @@ def install_packages(python: Path, site: Path) -> None:
 
 
 def build_native(python: Path, root: Path) -> None:
-    """The native module, of what has changed since it was built."""
+    """Build the native module. Only what has changed since the last build is compiled."""
     tools = Path(sys.executable).parent
     settings = {
         "CMAKE_MAKE_PROGRAM": tools / "ninja",

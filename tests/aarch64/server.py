@@ -38,7 +38,7 @@ class NativeFinder:
 
 
 class Server:
-    """executables, codes: those that were made, by number."""
+    """The functions that a request may name. executables, codes: those that were loaded, by number."""
 
     def __init__(self) -> None:
         self.executables: dict[int, Any] = {}
@@ -51,29 +51,29 @@ class Server:
                 code.close()
 
     def make(self, number: int, content: bytes, options: Any) -> None:
-        """Of what `Executable.save` writes."""
+        """Load an executable from what `Executable.save` writes."""
         from hlo_disc.compiled.saved import read_open
         from hlo_disc.executable import Executable
 
         self.executables[number] = Executable(read_open(io.BytesIO(content), "a program"), options).native
 
     def run(self, number: int, arrays: tuple[Any, ...]) -> list[Any]:
-        """The results of a call, as arrays of numpy."""
+        """Return the results of a call, as arrays of numpy."""
         return list(self.executables[number](*arrays))
 
     def ask(self, number: int, name: str, arguments: tuple[Any, ...]) -> Any:
-        """What a method of the native executable returns."""
+        """Return the result of a method of the native executable."""
         return getattr(self.executables[number], name)(*arguments)
 
     def field(self, number: int, name: str) -> Any:
         return getattr(self.executables[number], name)
 
     def calls(self, number: int) -> int:
-        """Those that came back with results."""
+        """Return the number of calls that came back with results."""
         return self.executables[number].count.value
 
     def load(self, number: int, data: bytes) -> None:
-        """Object code of kernels, as `kernel_runner.py` makes it."""
+        """Load object code of kernels, as `kernel_runner.py` makes it."""
         from hand_written.kernel_calls import SYMBOLS
 
         from hlo_disc import ral
@@ -81,21 +81,21 @@ class Server:
         self.codes[number] = ral.Code(data, SYMBOLS)
 
     def call(self, number: int, buffers: list[Any], env: Any, arena: Any) -> tuple[list[Any], Any, Any]:
-        """All of them, after a call of its @main."""
+        """Call @main of object code; return its buffers, env and arena after the call."""
         from hand_written.kernel_calls import call
 
         call(self.codes[number].address("main"), buffers, env, arena)
         return buffers, env, arena
 
     def compile_and_run(self, text: str, arrays: list[Any]) -> tuple[str, tuple[str, ...], Any]:
-        """A StableHLO module for this machine: its target, its features, and what it makes of arrays."""
+        """Compile a StableHLO module for this machine and run it. Return its target, its features and its result."""
         import hlo_disc
 
         made = hlo_disc.compile(text, cache="", target="cpu")
         return made.program.target, made.program.features, made(*arrays)
 
     def run_library(self, path: str, arrays: list[Any]) -> list[Any]:
-        """The results of a library that `hlo-disc compile --emit library` wrote."""
+        """Return the results of a library that `hlo-disc compile --emit library` wrote."""
         from c_library import Library, Model
 
         model = Model(Library(Path(path)))
@@ -105,7 +105,7 @@ class Server:
             model.close()
 
     def link(self, objects: list[bytes]) -> list[str]:
-        """What is wrong with objects, "" for those that can be linked."""
+        """Return what is wrong with each object, "" for those that can be linked."""
         from hlo_disc import ral
 
         found = []
@@ -118,13 +118,13 @@ class Server:
         return found
 
     def machine(self) -> tuple[str, list[str]]:
-        """What this process runs on, and the features that it has."""
+        """Return the machine that this process runs on, and the features that it has."""
         from hlo_disc import ral
 
         return platform.machine(), ral.cpu_features()
 
     def end(self, status: int) -> None:
-        """As a crash would."""
+        """End this process at once, as a crash would."""
         os._exit(status)
 
     def live_bytes(self) -> int:

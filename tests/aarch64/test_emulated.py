@@ -26,12 +26,12 @@ def emulated(pytestconfig: pytest.Config) -> None:
 
 @pytest.fixture(scope="module")
 def object_() -> bytes:
-    """Of a program with constants, kernels, calls of the C library's functions and of the runtime's."""
+    """Return object code of a program with constants, kernels, and calls of the C library and of the runtime."""
     return hlo_disc.compile(lambda x: (x @ x.T).sum(), "f32[n, m]").program.object
 
 
 def relocations(object_: bytes) -> list[int]:
-    """Where the entries of all tables of relocations begin, but for those of what is not loaded."""
+    """Return the offsets of the entries of all tables of relocations."""
     (sections,) = struct.unpack_from("<Q", object_, 0x28)
     size, count = struct.unpack_from("<HH", object_, 0x3A)
     rows = [struct.unpack_from("<IIQQQQIIQQ", object_, sections + k * size) for k in range(count)]
@@ -47,7 +47,7 @@ def test_code_runs_on_aarch64():
 
 
 def test_the_compiler_runs_there_too():
-    """Whose "cpu" is its own machine."""
+    """The compiler in the emulated process takes "cpu" for the machine of that process."""
     text = """func.func public @main(%a: tensor<?x4xf32>) -> tensor<?x4xf32> {
       %0 = stablehlo.exponential %a : tensor<?x4xf32>
       return %0 : tensor<?x4xf32>
@@ -101,7 +101,7 @@ def test_other_relocations_are_refused(object_, kind):
 
 
 def test_a_library_that_a_cross_compiler_builds(monkeypatch, tmp_path):
-    """With weights that it packs when it is opened, and a function of the runtime's own."""
+    """A library of a cross-compiler packs its weights when it is opened, and calls a function of the runtime's own."""
     w = np.random.default_rng(0).standard_normal((33, 65)).astype(np.float32)
     program = tmp_path / "f.disc"
     hlo_disc.compile(lambda x: (x @ w, jnp.fft.fft(x)), "f32[n, 33]").save(program)
@@ -117,7 +117,7 @@ def test_a_library_that_a_cross_compiler_builds(monkeypatch, tmp_path):
 
 
 def test_damage_ends_no_process(object_):
-    """Anywhere, and in what says where things are."""
+    """Damage is anywhere in the object code, or in the tables of offsets."""
     random_ = random.Random(0)
     (sections,) = struct.unpack_from("<Q", object_, 0x28)
     tables = [0, 0x28, 0x3A, *relocations(object_), *range(sections, len(object_), 4)]

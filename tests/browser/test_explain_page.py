@@ -32,7 +32,7 @@ class Explained(NamedTuple):
 
 
 def closed_over(name: str, spec: str, *sizes: int) -> tuple[hlo_disc.Executable, Any]:
-    """A program of `benchmarks`, its weights constants. spec: of each input."""
+    """Compile a program of `benchmarks` with its weights as constants; return it with its inputs. spec: of an input."""
     program = named(name)
     weights, fn = in_jax.weights(program), in_jax.function(program)
     inputs = in_jax.inputs(program, program.sizes(*sizes))
@@ -93,7 +93,7 @@ def test_a_page_is_small_and_whole(visit, explained):
 
 
 def test_forms_and_memory_are_those_of_a_call(visit, explained):
-    """What the page works out at sizes is what a call does."""
+    """The forms and the memory that the page works out for sizes are those of a call."""
     shown, program = visit(explained.path), explained.executable.program
     account = parse(program.account)
     for k in (1, 7, 30, 130):
@@ -210,7 +210,7 @@ func.func public @main(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
 
 
 def test_weights_stay_out(tmp_path):
-    """Nor are they there where the program is a module with its weights as text."""
+    """Weights are not in the page, even where the program is a module with its weights as text."""
 
     def fn(x):
         return x @ np.sqrt(np.arange(64 * 64, dtype=np.float32)).reshape(64, 64)

@@ -33,11 +33,11 @@ class Visit:
         page.goto(path.absolute().as_uri())
 
     def opened(self) -> float:
-        """Seconds until all of it was there, its script's work included."""
+        """Return the seconds until all of the page was there, its script's work included."""
         return self.page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1e3
 
     def faults(self) -> list[str]:
-        """What no page may have: errors, requests besides its own, a body that scrolls sideways."""
+        """Return what no page may have: errors, requests besides its own, a body that scrolls sideways."""
         elsewhere = [url for url in self.requests[1:] if not url.startswith("data:")]
         wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         return self.errors + elsewhere + ([f"{wide} pixels too wide"] if wide > 0 else [])

@@ -62,13 +62,13 @@ def _built() -> str:
 
 @functools.cache
 def products(api: str) -> ctypes.CDLL:
-    """The stand-in for the vendor's library of products, which from now on the process has loaded."""
+    """Load the stand-in for the vendor's library of products into the process, and return it."""
     with tempfile.TemporaryDirectory() as directory:
         return ctypes.CDLL(str(build_products(api, Path(directory))))
 
 
 def build_products(api: str, directory: Path) -> Path:
-    """The stand-in, with the name that the vendor's has."""
+    """Build the stand-in under the name that the vendor's library has; return its path."""
     soname, macro = {"cuda": ("libcublasLt.so.13", "-DCUDA"), "hip": ("libhipblaslt.so.1", "-DHIP")}[api]
     command = [*_COMPILE, macro, "-shared", "-fPIC", f"-Wl,-soname,{soname}"]
     subprocess.run([*command, _PRODUCTS, _built(), "-o", directory / soname], check=True)
@@ -86,7 +86,7 @@ def emulator() -> ctypes.CDLL:
 
 @contextmanager
 def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
-    """The driver does what streams have as late as it may, and hands memory out again as soon as it may.
+    """Let the driver do what streams have as late as it may, and hand memory out again as soon as it may.
 
     seed: of the order in which streams take turns; if 3 divides it they do so only when somebody waits. strict: a copy
     reads memory of the host when it is done, also where that is not pinned.
@@ -100,14 +100,14 @@ def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
 
 
 def alive() -> dict[str, int]:
-    """Count what the driver made, and what is still there: blocks of memory, modules, events and streams."""
+    """Count what the driver made and still has: blocks of memory, modules, events and streams."""
     counts = (ctypes.c_size_t * 4)()
     emulator().fake_alive(counts)
     return dict(zip(("blocks", "modules", "events", "streams"), counts, strict=True))
 
 
 def check() -> None:
-    """Raise SimtError for what went wrong in launches of this thread; of a hostile driver, in any."""
+    """Raise SimtError for what went wrong in launches of this thread; with a hostile driver, of any thread."""
     if failure := emulator().fake_failure().decode():
         raise SimtError(failure)
 
@@ -126,7 +126,7 @@ def _intrinsics() -> tuple[str, ...]:
 
 
 def for_cpu(text: str, most: int = 1 << 17) -> str:
-    """LLVM IR of a GPU's kernels as that of functions of their records, to be linked with the emulator.
+    """Return LLVM IR of a GPU's kernels as functions of their records, to be linked with the emulator.
 
     most: bytes of shared memory that a block may have.
     """
@@ -179,7 +179,7 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
 
 
 def ptx_for_cpu(code: str, most: int = 1 << 17, alone: bool = True) -> str:
-    """The same of PTX. alone: see `ptx.for_cpu`."""
+    """Return such LLVM IR for PTX. alone: see `ptx.for_cpu`."""
     text, named = ptx.for_cpu(code, alone)
     return "\n".join([*_head(), instrument.DECLARATIONS, text, _modules(list(named), named, most), ""])
 
@@ -189,7 +189,7 @@ def _head() -> list[str]:
 
 
 def _by_memory(call: re.Match) -> str:
-    """A call of a function of the emulator that leaves what it returns in memory, and takes no vectors."""
+    """Return a call of a function of the emulator that leaves its result in memory, and takes no vectors."""
     name, result, function, arguments = call.groups()
     lines, passed = [], []
     for k, argument in enumerate(re.findall(r"(?:<.*?>|\w+(?: addrspace\(\d\))?) [^,]+", arguments)):
@@ -209,13 +209,13 @@ def _by_memory(call: re.Match) -> str:
 
 
 def _named(text: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of each kernel the bytes of shared memory that it has under names."""
+    """Return the bytes of shared memory that each kernel has under names."""
     kernels = re.findall(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)(.*?)^}", text, re.M | re.S)
     return {kernel: sum(max(sizes[x], 0) for x in sizes if f"@{x} " in body) for kernel, body in kernels}
 
 
 def _modules(kernels: Sequence[str], named: Mapping[str, int], most: int) -> str:
-    """What the driver loads, each kernel by itself, behind what it does not take: see `driver.cc`."""
+    """Return the driver's modules, one for each kernel, behind one that the driver does not take: see `driver.cc`."""
     texts = ["@of_another_gpu = private constant i64 0"]
     for name in kernels:
         entry = [f"ptr @{name}.text", f"ptr @{name}", f"i64 {named[name]}", f"i64 {most}"]
@@ -259,7 +259,7 @@ class EmulatedGenerator:
 
 @dataclass
 class EmulatedCompilation:
-    """Implements `hlo_disc.targets.target.Compilation`. text: of the kernels, as a GPU has them."""
+    """Implements `hlo_disc.targets.target.Compilation`. text: LLVM IR of the kernels, as a GPU has them."""
 
     generator: EmulatedGenerator
     dump: Dump | None
@@ -293,7 +293,7 @@ class EmulatedCompilation:
 
 @dataclass(frozen=True)
 class PtxGenerator(EmulatedGenerator):
-    """Of a target that runs what LLVM's back end makes of the kernels: see `ptx.py`."""
+    """A generator of a target that runs what LLVM's back end makes of the kernels: see `ptx.py`."""
 
     @contextmanager
     def begin(
@@ -303,7 +303,7 @@ class PtxGenerator(EmulatedGenerator):
 
 
 class PtxCompilation(EmulatedCompilation):
-    """Kernels by way of PTX."""
+    """A compilation of kernels by way of PTX."""
 
     def _for_cpu(self) -> str:
         (level,) = NVIDIA.default
@@ -314,7 +314,7 @@ class PtxCompilation(EmulatedCompilation):
 
 
 class Emulated:
-    """Implements `hlo_disc.targets.target.Target`. most: see `EmulatedGenerator`; otherwise what schedules know."""
+    """Implements `hlo_disc.targets.target.Target`. most: see `EmulatedGenerator`; by default what schedules know."""
 
     levels = ()
 
@@ -342,19 +342,19 @@ class Emulated:
 
 
 def register_products(least: int) -> None:
-    """The targets "library-cuda" and "library-hip", whose dots are a library's from so many products on."""
+    """Register the targets "library-cuda" and "library-hip", whose dots are a library's from `least` products on."""
     for vendor in (NVIDIA, AMD):
         changed = replace(vendor, device=replace(vendor.device, library_products=least))
         registry.register(f"library-{vendor.driver[0]}", functools.partial(Emulated, changed))
 
 
 def register_large() -> None:
-    """The target "large-cuda", which spreads work as a real GPU does."""
+    """Register the target "large-cuda", which spreads work as a real GPU does."""
     registry.register("large-cuda", functools.partial(Emulated, NVIDIA))
 
 
 def register_unseen(api: str) -> str:
-    """A target whose driver has a name of its own: to the runtime its GPU is one that it has not seen. Its name."""
+    """Register a target whose driver has a name of its own: its GPU is new to the runtime. Return the target's name."""
     vendor = {"cuda": NVIDIA, "hip": AMD}[api]
     number = next(_unseen)
 

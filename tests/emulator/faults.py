@@ -31,7 +31,7 @@ _FAR = 1 << 24
 
 @dataclass
 class Faults:
-    """What may be planted in a program: the number of a fault is its place, from 1."""
+    """The faults that may be planted in a program. A fault's number is its place in the lists, from 1."""
 
     kinds: list[str] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Faults:
         return range(1, len(self.kinds) + 1)
 
     def switched(self, text: str) -> str:
-        """LLVM IR of a GPU with switches."""
+        """Return LLVM IR of a GPU with switches for the faults."""
         assert not self.kinds
         lines: list[str] = []
         whole, block, guarded = list(instrument.accesses(text)), "", ""
@@ -64,7 +64,7 @@ class Faults:
         return "\n".join([*lines[:head], _DECLARATIONS, *lines[head:], ""])
 
     def _switch(self, kind: str, place: str, every: int = 1) -> tuple[str, str]:
-        """The name of a condition, and the line that makes it."""
+        """Return the name of a condition, and the line that computes it."""
         self.kinds.append(kind)
         self.places.append(place)
         number = len(self.kinds)
@@ -82,7 +82,7 @@ class Faults:
         ]
 
     def _exchange(self, call: re.Match, place: str) -> list[str]:
-        """Without the last thread of each eight."""
+        """Return an exchange that, with the fault, lacks the last thread of each eight."""
         on, line = self._switch(MEMBERS, place)
         return [
             line,
@@ -112,7 +112,7 @@ class Faults:
 
 
 def _only_stores(lines: list[tuple[str, instrument.Access | None]], label: str) -> bool:
-    """Whether all that the block with this label does to memory is one store; it must be the next one."""
+    """Return whether all that the block with this label does to memory is one store. The block must be the next one."""
     assert lines[0][0] == f"{label}:"
     block = itertools.takewhile(lambda line: line[0].startswith("  "), lines[1:])
     return [access.store for _, access in block if access] == [True]

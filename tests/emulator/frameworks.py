@@ -25,11 +25,11 @@ _here = threading.local()
 
 
 class DriverError(Exception):
-    """A call of the driver that a framework made has failed."""
+    """An error: a call of the driver that a framework made has failed."""
 
 
 class Raw(ctypes.Structure):
-    """DLManagedTensor."""
+    """The C structure DLManagedTensor."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -62,7 +62,7 @@ api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 @contextlib.contextmanager
 def nothing_is_left(seed: int) -> Iterator[None]:
-    """A hostile driver, which ends with no failure and with as many contexts as it began with."""
+    """Use a hostile driver. Check that it ends with no failure, and with as many contexts as it began with."""
     driver = emulated.emulator()
     before = driver.fake_pushed()
     with emulated.hostile(seed):
@@ -75,7 +75,7 @@ def nothing_is_left(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def context(device: int = 0) -> Iterator[ctypes.CDLL]:
-    """The driver, with a GPU's context on this thread."""
+    """Yield the driver, with a GPU's context on this thread."""
     driver = emulated.emulator()
     if driver.cuCtxPushCurrent_v2(ctypes.c_void_p(driver.fake_context(device))):
         raise DriverError("cuCtxPushCurrent_v2")
@@ -94,34 +94,37 @@ def call(name: str, *arguments: object, device: int = 0) -> None:
 
 
 def made(name: str, *arguments: object, device: int = 0) -> int:
-    """What such a function makes, and leaves at its first argument."""
+    """Call a function that leaves a handle at its first argument, and return the handle."""
     handle = ctypes.c_size_t()
     call(name, ctypes.byref(handle), *arguments, device=device)
     return handle.value
 
 
 def here() -> Framework:
-    """This thread's."""
+    """Return this thread's framework."""
     return _here.framework
 
 
 def current_stream() -> int:
-    """The one of this thread's framework."""
+    """Return the current stream of this thread's framework."""
     return here().current
 
 
 def code_of(dtype: np.dtype) -> int:
-    """DLPack's number of a kind of elements, of bytes; -1 where it has none."""
+    """Return DLPack's number of a kind of elements of whole bytes; -1 where it has none."""
     return _CODES.get(dtype.name, {"f": 2, "i": 0, "u": 1, "c": 5, "b": 6}.get(dtype.kind, -1))
 
 
 def has(dtype: np.dtype) -> bool:
-    """Whether there are tensors of it."""
+    """Return whether there are tensors of this type."""
     return code_of(dtype) >= 0
 
 
 class Framework:
-    """Of one thread, and of one test: `close` it. kind, device: of its tensors' memory, and the number of their GPU."""
+    """A framework of one thread and of one test: `close` it.
+
+    kind, device: the kind of its tensors' memory, and the number of their GPU.
+    """
 
     def __init__(self, streams: int = 3, kind: int = CUDA, device: int = 0):
         self.kind, self.device = kind, device
@@ -134,7 +137,7 @@ class Framework:
         _here.framework = self
 
     def pinned(self, array: np.ndarray) -> np.ndarray:
-        """A copy in memory that is pinned as long as this framework is there."""
+        """Return a copy in memory that is pinned as long as this framework is there."""
         memory = np.zeros(max(array.nbytes, 1), np.uint8)
         emulated.emulator().fake_pinned(ctypes.c_size_t(memory.ctypes.data), ctypes.c_size_t(memory.nbytes))
         self._pinned.append(memory)
@@ -143,7 +146,7 @@ class Framework:
         return copy
 
     def event(self, stream: int) -> int:
-        """One behind what the stream has."""
+        """Record an event behind what the stream has, and return it."""
         event = self._events.pop() if self._events else self.made("cuEventCreate", 2)
         self.call("cuEventRecord", event, stream)
         return event
@@ -156,7 +159,7 @@ class Framework:
             self._events.append(event)
 
     def switch(self, stream: int) -> None:
-        """Make it the current stream, which waits for the one before."""
+        """Make a stream the current one. It waits for the one before."""
         self.order(stream, self.current)
         self.current = stream
 
@@ -165,7 +168,7 @@ class Framework:
         return self.streams[-1]
 
     def destroy(self, stream: int) -> None:
-        """Forget a stream, and the memory that is kept in it. The current one waits for what it has."""
+        """Forget a stream, and the memory that is kept in it. The current stream waits for the work of this one."""
         self.streams.remove(stream)
         if self.current == stream:
             self.current = self.streams[0]
@@ -187,13 +190,13 @@ class Framework:
             self.call("cuMemFreeAsync", address, self.streams[0])
 
     def put(self, array: np.ndarray, kind: type[Tensor] | None = None, offset: int = 0) -> Tensor:
-        """A tensor, so many bytes behind where its memory begins, which is written in the current stream."""
+        """Return a tensor that begins so many bytes behind its memory's start, and is written in the current stream."""
         tensor = (kind or Streamed)(self, array, offset)
         self.call("cuMemcpyHtoDAsync_v2", tensor.address, self.pinned(array).ctypes.data, array.nbytes, self.current)
         return tensor
 
     def read(self, address: int, array: np.ndarray, stream: int) -> np.ndarray:
-        """What will be in memory like this array, when the stream has come to it."""
+        """Return an array like this one that gets the memory's values when the stream has come to it."""
         memory = self.pinned(np.full_like(array, 77))
         self.call("cuMemcpyDtoHAsync_v2", memory.ctypes.data, address, array.nbytes, stream)
         return memory
@@ -215,7 +218,7 @@ class Framework:
 
 
 class Tensor:
-    """used: streams besides its own that it was given to."""
+    """A tensor of a framework. used: streams besides its own that it was given to."""
 
     def __init__(self, framework: Framework, array: np.ndarray, offset: int):
         self.framework, self.array, self.stream = framework, array.copy(), framework.current
@@ -236,7 +239,7 @@ class Tensor:
         return self.framework.kind, self.framework.device
 
     def __dlpack__(self, stream: int | None = None) -> object:
-        """Ready for that stream, where the framework takes care of that."""
+        """Return a capsule that is ready for this stream, where the framework takes care of that."""
         self.prepare(0 if stream in (None, 1) else stream)
         code = code_of(self.dtype)
         kind, bits, nothing = self.framework.kind, 8 * self.dtype.itemsize, ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
@@ -249,7 +252,7 @@ class Tensor:
 
 
 class Streamed(Tensor):
-    """Used in the framework's current stream, of which the consumer knows."""
+    """A tensor that is used in the framework's current stream, which the consumer knows."""
 
     __module__ = MODULE
 
@@ -261,7 +264,10 @@ class Streamed(Tensor):
 
 
 class Streamless(Tensor):
-    """Used in any stream, which waits for the current one; who asks for it has to be done with it when it lets go."""
+    """A tensor that is used in any stream, which then waits for the current one.
+
+    Its consumer has to be done with it when it lets go.
+    """
 
     __module__ = "streamless_framework"
 
@@ -282,7 +288,7 @@ class Taken:
         return self.framework.read(self.raw.data, np.empty(self.shape, self.dtype), stream)
 
     def copy(self) -> np.ndarray:
-        """What it is, waited for; the tensor goes."""
+        """Return a copy of the result after all work is done, and drop the result."""
         self.framework.finish()
         made = np.empty(self.shape, self.dtype)
         ctypes.memmove(made.ctypes.data, self.raw.data, made.nbytes)

@@ -1,4 +1,4 @@
-"""What tests say that is not so of what is emulated, and why: `pytest --target` expects these errors of them."""
+"""The tests that do not apply to an emulated target, and why: `pytest --target` expects these errors of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from hlo_disc.errors import FallbackWarning, UnsupportedOpError
 
 @dataclass(frozen=True)
 class Inapplicable:
-    """reason: why. error: what comes of it; None for tests that are not run. tests: these fail, all of them; of whole
-    files, most. The first row that names a test counts.
+    """Tests that do not apply.
+
+    reason: why. error: what comes of it; None for tests that are not run. tests: all of them fail, but of whole files
+    only most. The first row that names a test counts.
     """
 
     reason: str

@@ -19,9 +19,9 @@ declare void @simt_access(ptr, ptr, i64, i64, i64, i32, ptr) nounwind memory(ina
 class Access:
     """A load or store.
 
-    function: which it stands in. base: what its address was made from. at: its address; of `each` lane its own, if so.
-    lanes: how many elements. element: their type. alignment: in bytes. mask: its text, "" if all elements are meant.
-    atomic: a store that others may make as well.
+    function: which it stands in. base: the value that its address was computed from. at: its address, or each lane's
+    with `each`. lanes: how many elements. element: their type. alignment: in bytes. mask: its text, "" if all elements
+    are meant. atomic: a store that others may make as well.
     """
 
     function: str
@@ -37,7 +37,7 @@ class Access:
 
     @property
     def bytes(self) -> int:
-        """Of an element."""
+        """The size of an element."""
         known = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}.get(self.element)
         return known or -(-int(self.element.removeprefix("i")) // 8)
 
@@ -118,7 +118,7 @@ def instrumented(text: str) -> str:
 
 
 def _questions(access: Access, name: str, sites: list[str], line: str) -> Iterator[str]:
-    """name: what names of values begin with."""
+    """Yield the lines that ask the emulator about an access. name: what names of values begin with."""
     lanes = access.lanes
     if not access.each:
         mask = str((1 << lanes) - 1)
@@ -142,7 +142,7 @@ def _question(access: Access, base: str, at: str, mask: str, site: str) -> str:
 
 
 def _site(access: Access, sites: list[str], line: str) -> str:
-    """The data of a place in the code: see `Site` in `simt.h`."""
+    """Return the data of a place in the code: see `Site` in `simt.h`."""
     name = f"@simt.site{len(sites)}"
     text = f"{access.function}: {line.strip()}"
     field = f"[{len(text) + 1} x i8]"

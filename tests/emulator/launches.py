@@ -1,4 +1,4 @@
-"""What a launch and an argument cost host code, behind a driver that does nothing: `make launches` prints it."""
+"""The cost of a launch and of an argument in host code, with a driver that does nothing: `make launches` prints it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAUNCHES, TIMES, CALLS = 1000, 20, 10_000
 
 
 def compiled(target: str) -> hlo_disc.Executable:
-    """As many launches as its argument says, of a loop that host code counts."""
+    """Compile a loop that host code counts, with as many launches as its argument says."""
     return hlo_disc.compile(
         lambda n, x: jax.lax.fori_loop(0, n, lambda _, x: x * 2 + 1, x), "i32[]", "f32[m]", target=target
     )
@@ -36,7 +36,7 @@ def idle(run: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def of_a_launch(program: hlo_disc.Executable) -> float:
-    """Seconds, the least of a few calls."""
+    """Return the seconds of a launch, the least of a few calls."""
     x = np.ones(8, np.float32)
 
     def seconds(launches: int) -> float:
@@ -49,7 +49,7 @@ def of_a_launch(program: hlo_disc.Executable) -> float:
 
 
 def of_an_argument(target: str, count: int = 199) -> tuple[float, float]:
-    """Seconds of a call of so many tensors of the GPU, and what each of them has of it: the least of a few."""
+    """Return the seconds of a call with so many tensors of the GPU, and each tensor's share, the least of a few."""
     maker = hlo_disc.compile(lambda x: x + 1, "f32[n]", target=target)
     framework = frameworks.Framework(1, frameworks.KINDS[target])
     tensor = maker(framework.put(np.ones(8, np.float32)))
@@ -64,7 +64,7 @@ def of_an_argument(target: str, count: int = 199) -> tuple[float, float]:
 
 
 def leaked(program: hlo_disc.Executable, calls: int) -> int:
-    """Blocks of the GPU's memory and bytes of ours that calls, of several sizes, do not give back."""
+    """Return the blocks of the GPU's memory and the bytes of ours that calls, of several sizes, do not give back."""
     before = ral.device_blocks() + ral.live_bytes()
     for n in range(calls):
         program(np.int32(n % 3), np.ones(n % 7, np.float32))

@@ -41,7 +41,7 @@ _SATURATED = ("fma", "cvt")
 
 
 def statements(body: str) -> Iterator[str]:
-    """What stands between semicolons, labels with their colon, and braces that open and close scopes."""
+    """Yield the text between semicolons, labels with their colon, and braces that open and close scopes."""
     at = 0
     while at < len(body):
         match = re.compile(r"\s*([$\w]+:|[{}]|[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;|$)").match(body, at)
@@ -55,9 +55,9 @@ def statements(body: str) -> Iterator[str]:
 
 
 def for_cpu(ptx: str, alone: bool = True) -> tuple[str, dict[str, int]]:
-    """LLVM IR with a function of its record for each kernel, and the bytes of shared memory that each has under names.
+    """Return LLVM IR with a function of its record for each kernel, and each kernel's bytes of named shared memory.
 
-    alone: no two threads may store to one place between two barriers, be it the same value.
+    alone: no two threads may store to one address between two barriers, even if they store the same value.
     """
     ptx = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.S)
     ptx = ptx.replace("::cta", "")
@@ -82,7 +82,7 @@ def for_cpu(ptx: str, alone: bool = True) -> tuple[str, dict[str, int]]:
 
 
 def _shared(ptx: str) -> dict[str, tuple[int, int]]:
-    """Where arrays in shared memory begin, and their bytes; the last one has -1: what a launch asks for."""
+    """Return the offset and bytes of each array in shared memory. The last one has -1: the bytes of a launch."""
     found, end = {}, 16
     pattern = r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\[(\d*)\];"
     for alignment, type_, name, count in sorted(re.findall(pattern, ptx), key=lambda found: not found[3]):
@@ -94,7 +94,7 @@ def _shared(ptx: str) -> dict[str, tuple[int, int]]:
 
 
 def _constants(ptx: str) -> dict[str, str]:
-    """The arrays of numbers of a module, as globals of LLVM IR."""
+    """Return the arrays of numbers of a module, as globals of LLVM IR."""
     found = {}
     pattern = r"\.(?:global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[\d*\])?\s*=\s*\{?([^;}]*)\}?;"
     for alignment, type_, name, values in re.findall(pattern, ptx):
@@ -116,7 +116,10 @@ def _plain(name: str) -> str:
 def _translated(
     match: re.Match, body: str, shared: dict[str, tuple[int, int]], constants: dict[str, str], store: int
 ) -> str:
-    """A function, which is given where its result and parameters are, or a kernel, whose parameters are a record."""
+    """Return a function or a kernel.
+
+    A function takes the addresses of its result and parameters. A kernel's parameters are a record.
+    """
     f = Function(name=match["name"], store=store)
     if threads := re.search(r"\.reqntid\s+(\d+)", match["rest"]):
         f.threads = int(threads[1])

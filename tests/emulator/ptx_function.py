@@ -1,4 +1,4 @@
-"""What is written of a function: registers of PTX are variables of LLVM IR, which its optimizer makes values of."""
+"""The LLVM IR of a function. Registers of PTX are variables, which LLVM's optimizer makes values of."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ZERO = {"%tid.y", "%tid.z", "%ctaid.y", "%ctaid.z"}
 
 
 class Unknown(AssertionError):
-    """PTX that this does not read."""
+    """An error: PTX that this module does not read."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What a name stands for in a function: where its value is, of so many bits; of 0 bits, it is an address itself."""
+    """A name's meaning in a function. at: the address of its value of so many bits; with 0 bits, the value itself."""
 
     at: str
     bits: int
@@ -26,10 +26,10 @@ class Variable:
 
 @dataclass
 class Function:
-    """What is written of a function of LLVM IR.
+    """The LLVM IR of a function while it is written.
 
-    scopes: what names mean, the innermost last. stack: where a thread's own memory is, of how many bytes. store:
-    what a store is to the emulator, 1, or 2 where several threads may store the same. threads: of a block,
+    scopes: what names mean, the innermost last. stack: a thread's own memory, each part with its address and bytes.
+    store: the emulator's number for a store, 1, or 2 where several threads may store the same. threads: of a block,
     where a kernel says it. shared: an address in shared memory.
     """
 
@@ -46,7 +46,7 @@ class Function:
     statement: str = ""
 
     def new(self, what: str) -> str:
-        """The value of an instruction."""
+        """Write an instruction, and return its value."""
         self.count += 1
         self.lines.append(f"  %v{self.count} = {what}")
         return f"%v{self.count}"
@@ -62,13 +62,13 @@ class Function:
         self.lines.append(f"{label}:")
 
     def declare(self, name: str, bits: int) -> None:
-        """A register."""
+        """Declare a register."""
         at = f"%x{len(self.allocated)}"
         self.allocated.append(f"  {at} = alloca i{bits}")
         self.scopes[-1][name] = Variable(at, bits)
 
     def memory(self, name: str, size: int, alignment: int) -> None:
-        """Bytes of a thread's own, at no larger multiple than they ask for."""
+        """Declare bytes of a thread's own memory, aligned no further than they ask for."""
         whole, at = f"%x{len(self.allocated)}", f"%x{len(self.allocated)}.at"
         self.allocated.append(f"  {whole} = alloca [{size + alignment} x i8], align {2 * alignment}")
         self.allocated.append(f"  {at} = getelementptr i8, ptr {whole}, i64 {alignment}")
@@ -85,7 +85,7 @@ class Function:
         return found
 
     def set(self, name: str, value: str, bits: int, signed: bool = False) -> None:
-        """Put a value of so many bits into a register, which may have more."""
+        """Put a value of so many bits into a register. It is extended or cut to the register's width."""
         if name == "_":
             return
         variable = self.variable(name)
@@ -96,7 +96,7 @@ class Function:
         self.do(f"store i{variable.bits} {value}, ptr {variable.at}")
 
     def get(self, operand: str, bits: int) -> str:
-        """The value of an operand, as an integer."""
+        """Return the value of an operand, as an integer."""
         operand = operand.strip()
         if operand.startswith("!"):
             return self.new(f"xor i1 {self.get(operand[1:], 1)}, true")
@@ -117,7 +117,7 @@ class Function:
         return self.new(f"{'trunc' if bits < have else 'zext'} i{have} {value} to i{bits}")
 
     def address(self, operand: str, space: str) -> str:
-        """A pointer to what `[name+offset]` says."""
+        """Return a pointer to what `[name+offset]` says."""
         inside = operand.strip().removeprefix("[").removesuffix("]").strip()
         name, _, offset = inside.partition("+")
         variable = self.find(name.strip())
@@ -130,14 +130,14 @@ class Function:
         return self.new(f"getelementptr i8, ptr {at}, i64 {number(offset, 64)}") if offset else at
 
     def _of_window(self, low: str) -> str:
-        """The address that a shared address of 32 bits means: shared memory is all within 4 GiB."""
+        """Return the address that a shared address of 32 bits means: shared memory is all within 4 GiB."""
         base = self.new(f"ptrtoint ptr {self.shared} to i64")
         high = self.new(f"and i64 {base}, -4294967296")
         return self.new(f"or i64 {high}, {self.new(f'zext i32 {low} to i64')}")
 
 
 def number(text: str, bits: int) -> int:
-    """A literal, as the bits that it is."""
+    """Return a literal, as the bits that it is."""
     text = text.strip()
     if match := re.fullmatch(r"0[fFdD]([0-9A-Fa-f]{8}|[0-9A-Fa-f]{16})", text):
         return int(match[1], 16)

@@ -36,7 +36,7 @@ CALLED |= {f"llvm_nvvm_mma_{name}": f"ptr ({', '.join(['i32'] * 6 + [sums] * 4)}
 
 
 def declared(name: str) -> str:
-    """A function of the emulator's."""
+    """Return the declaration of a function of the emulator's."""
     result, _, arguments = CALLED[name].partition(" ")
     return f"declare {result} @{name}{arguments} {_CONVERGENT}"
 
@@ -65,7 +65,7 @@ def _pieces(operand: str) -> list[str]:
 
 
 def _access(f: Function, at: str, space: str, n: int, lanes: int, kind: int) -> None:
-    """What the emulator is asked before memory is touched: of a thread's own, whether it is aligned, of other all."""
+    """Write the emulator's check of an access: a thread's own memory for alignment, other memory for everything."""
     if space in ("param", "const"):
         return
     text = re.sub(r'[\\"]', "", f"{f.name}: {f.statement}".replace("\n", " "))
@@ -147,17 +147,17 @@ def _red(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _same(f: Function, parts: Parts, operands: Parts) -> None:
-    """Addresses of all spaces are the CPU's."""
+    """Copy an address: addresses of all spaces are the CPU's."""
     n = WIDTHS[parts[-1]]
     f.set(operands[0], f.get(operands[1], n), n)
 
 
 def _nothing(f: Function, parts: Parts, operands: Parts) -> None:
-    """Memory is never late here."""
+    """Write nothing: memory is never late here."""
 
 
 def _copied(f: Function, parts: Parts, operands: Parts) -> None:
-    """cp.async, as early as it may be done: what is behind the bytes that are read is zero."""
+    """Write cp.async, as early as it may be done. Bytes behind those that are read are zero."""
     if "shared" not in parts:
         return
     size = number(operands[2], 32)
@@ -181,7 +181,7 @@ def _copied(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _bar(f: Function, parts: Parts, operands: Parts) -> None:
-    """Of a block; that of a warp is one where the block has no other."""
+    """Write a barrier of a block. A warp's barrier is one where the block has no other warp."""
     if "warp" in parts and f.threads != 32:
         raise AssertionError(f"{f.statement} of {f.threads} threads")
     f.do(f"call void @llvm_nvvm_barrier_cta_sync_aligned_all(i32 0) {_CONVERGENT}")
@@ -197,9 +197,10 @@ def _shfl(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _mma(f: Function, parts: Parts, operands: Parts) -> None:
-    """Sums of integers wrap here, where `satfinite` ends at the largest: no kernel of the tests comes so far.
+    """Write a product of matrices.
 
-    A kernel of ours has no `satfinite`.
+    Sums of integers wrap here, where `satfinite` ends at the largest: no kernel of the tests comes so far. Our own
+    kernels do not have `satfinite`.
     """
     d, a, b, c = map(_pieces, operands)
     shape, of = parts[2], parts[-2]

@@ -1,4 +1,4 @@
-"""What each instruction of PTX does, as LLVM IR: "Instruction Set" in NVIDIA's "Parallel Thread Execution ISA".
+"""The instructions of PTX as LLVM IR: "Instruction Set" in NVIDIA's "Parallel Thread Execution ISA".
 
 Each is a function of what is being written, of the parts of the opcode behind its name, and of the operands as they are
 spelled. Values are integers, which become floating point where an instruction says so.
@@ -41,7 +41,7 @@ INTRINSICS += [
 
 
 def read(f: Function, operand: str, type_: str, flush: bool = False) -> str:
-    """An operand of a floating point type; of 16 bits, as f32, which has all its values."""
+    """Return an operand of a floating point type. One of 16 bits is read as f32, which has all its values."""
     value = f.get(operand, WIDTHS[type_])
     return _of_bits(f, value, type_, flush)
 
@@ -65,7 +65,7 @@ def _flushed(f: Function, x: str) -> str:
 
 
 def written(f: Function, name: str, value: str, type_: str, flush: bool = False) -> None:
-    """value: of the type, or of f32 for 16 bits, rounded once to nearest."""
+    """Write a result of a floating point type. value: of the type, or of f32 for 16 bits, rounded once to nearest."""
     if type_ == "bf16":
         return f.set(name, _bf16(f, value), 16)
     if type_ == "f16":
@@ -81,7 +81,7 @@ def _bf16(f: Function, x: str) -> str:
 
 
 def _wide(type_: str) -> str:
-    """The type that a floating point one is computed in."""
+    """Return the type that a floating point type is computed in."""
     return "double" if type_ == "f64" else "float"
 
 
@@ -113,7 +113,7 @@ def _mul(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _product(f: Function, parts: Parts, operands: Parts) -> tuple[str, int]:
-    """Its value and width."""
+    """Return the value and width of a product."""
     type_ = parts[-1]
     n = WIDTHS[type_]
     a, b = (f.get(x, n) for x in operands[1:3])
@@ -145,13 +145,13 @@ def _fma(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _saturated(f: Function, x: str) -> str:
-    """From 0 to 1; NaN is 0."""
+    """Clamp a value to the range from 0 to 1. NaN becomes 0."""
     low = f.new(f"select i1 {f.new(f'fcmp ogt float {x}, 0.0')}, float {x}, float 0.0")
     return f.new(f"select i1 {f.new(f'fcmp olt float {low}, 1.0')}, float {low}, float 1.0")
 
 
 def _divided(kind: str) -> Op:
-    """By zero an integer gives what is not said, and no machine's trap."""
+    """Return a division or a remainder. An integer divided by zero gives an unspecified value, and no trap."""
 
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         type_ = parts[-1]
@@ -219,7 +219,7 @@ _abs = _sign(lambda x, n: f"and i{n} {x}, {(1 << (n - 1)) - 1}", _absolute)
 
 
 def _copysign(f: Function, parts: Parts, operands: Parts) -> None:
-    """The sign of the first operand on the second."""
+    """Write the sign of the first operand with the second one's value."""
     n = WIDTHS[parts[-1]]
     sign = f.new(f"and i{n} {f.get(operands[1], n)}, {-(1 << (n - 1))}")
     rest = f.new(f"and i{n} {f.get(operands[2], n)}, {(1 << (n - 1)) - 1}")
@@ -227,7 +227,7 @@ def _copysign(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _function(name: str) -> Op:
-    """A function of f32 or f64, as exact as it can be."""
+    """Return a function of f32 or f64, as exact as it can be."""
 
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         type_, flush = parts[-1], "ftz" in parts
@@ -239,7 +239,7 @@ def _function(name: str) -> Op:
 
 
 def _approximated(name: str, exact: Op) -> Op:
-    """One of those that are as wrong as they may be, where the emulator has it."""
+    """Return an approximation that is as wrong as it may be, where the emulator has one; else the exact function."""
 
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         if parts != ["approx", "ftz", "f32"]:
@@ -251,7 +251,7 @@ def _approximated(name: str, exact: Op) -> Op:
 
 
 def _reciprocal(of: Op | None) -> Op:
-    """Of an operand, or of a function of it."""
+    """Return the reciprocal of an operand, or of a function of it."""
 
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         if of:
@@ -281,7 +281,7 @@ def _not(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _shift(left: bool) -> Op:
-    """By 32 bits, of which none is ignored: what is shifted by too much is gone."""
+    """Return a shift. All 32 bits of its amount count: a value that is shifted by too much is gone."""
 
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         n, arithmetic = WIDTHS[parts[-1]], parts[-1][0] == "s"
@@ -304,7 +304,7 @@ def _two_words(f: Function, low: str, high: str) -> str:
 
 
 def _funnel(f: Function, parts: Parts, operands: Parts) -> None:
-    """The upper word of b:a to the left, the lower one to the right."""
+    """Write the upper word of b:a shifted to the left, or the lower one of it shifted to the right."""
     low, high, by = (f.get(x, 32) for x in operands[1:])
     if "wrap" in parts:
         by = f.new(f"and i32 {by}, 31")
@@ -331,7 +331,7 @@ def _counted(intrinsic: str, flag: str = "") -> Op:
 
 
 def _extracted(f: Function, parts: Parts, operands: Parts) -> None:
-    """bfe: bits from a place on, so many; what is above them is zero, or their sign."""
+    """Write bfe: so many bits from an index on. The bits above them are zero, or their sign."""
     n, signed = WIDTHS[parts[-1]], parts[-1][0] == "s"
     value = f.get(operands[1], n)
     at, count = (f.new(f"and i32 {f.get(x, 32)}, 255") for x in operands[2:])
@@ -346,7 +346,7 @@ def _extracted(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _inserted(f: Function, parts: Parts, operands: Parts) -> None:
-    """bfi: the low bits of the first operand in place of so many of the second."""
+    """Write bfi: the low bits of the first operand replace so many bits of the second."""
     n = WIDTHS[parts[-1]]
     a, b = (f.new(f"zext i{n} {f.get(x, n)} to i512") for x in operands[1:3])
     at, count = (f.new(f"zext i32 {f.new(f'and i32 {f.get(x, 32)}, 255')} to i512") for x in operands[3:])
@@ -358,7 +358,7 @@ def _inserted(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _permuted(f: Function, parts: Parts, operands: Parts) -> None:
-    """prmt: each byte is one of the eight of b:a, or its sign."""
+    """Write prmt: each byte is one of the eight of b:a, or its sign."""
     assert parts == ["b32"], parts
     low, high, chosen = (f.get(x, 32) for x in operands[1:])
     whole = _two_words(f, low, high)
@@ -376,7 +376,7 @@ def _permuted(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _lop3(f: Function, parts: Parts, operands: Parts) -> None:
-    """Of each bit of three words, the bit of a table of eight."""
+    """Write lop3: at each position, the bits of three words choose one of the eight bits of a table."""
     a, b, c = (f.get(x, 32) for x in operands[1:4])
     table, made = number(operands[4], 32), "0"
     for k in (k for k in range(8) if table >> k & 1):
@@ -466,7 +466,7 @@ def _resized(f: Function, operands: Parts, to: str, of: str) -> None:
 
 
 def _whole(f: Function, name: str, x: str, to: str, of: str) -> None:
-    """To an integer, as near as there is; NaN is zero, or of 64 bits on one side the uppermost bit."""
+    """Convert to the nearest integer of the type. NaN is zero, or the uppermost bit with 64 bits on one side."""
     n, t, sign = WIDTHS[to], _wide(of), to[0]
     wide = f.new(f"call i{n} @llvm.fpto{sign}i.sat.i{n}.{_suffix(of)}({t} {x})")
     nan = f.new(f"fcmp uno {t} {x}, {x}")
@@ -475,7 +475,7 @@ def _whole(f: Function, name: str, x: str, to: str, of: str) -> None:
 
 
 def packed(op: Op) -> Op:
-    """An instruction on both halves of words."""
+    """Return an instruction that works on both halves of words."""
 
     def both(f: Function, parts: Parts, operands: Parts) -> None:
         if not parts or not parts[-1].endswith("x2"):

@@ -1,4 +1,4 @@
-"""What the kernels of a GPU ask of memory, counted by the emulator (`counts.cc`): `make traffic` prints it.
+"""The memory traffic of a GPU's kernels, counted by the emulator (`counts.cc`): `make traffic` prints it.
 
 A program reads its arguments and writes its results at least once. What it does beyond that, and how little it uses of
 the sectors that it touches, follows from its schedule, and no machine is needed to see it.
@@ -24,7 +24,7 @@ SECTOR = 32
 
 
 class Counts(ctypes.Structure):
-    """Of a block of a launch, or, if `block` is -1, of all its blocks together: see `counts.cc`."""
+    """The counts of a block of a launch, or, if `block` is -1, of all its blocks together: see `counts.cc`."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("launch", "block")),
@@ -34,7 +34,7 @@ class Counts(ctypes.Structure):
 
 
 def counted(run: Callable[[], object]) -> list[Counts]:
-    """What launches cost that are made meanwhile."""
+    """Return the counts of the launches that `run` makes."""
     emulator, count = emulated.emulator(), ctypes.c_int64()
     emulator.simt_counts.restype = ctypes.POINTER(Counts)
     emulator.simt_counting(1)
@@ -49,11 +49,11 @@ def counted(run: Callable[[], object]) -> list[Counts]:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of a call.
+    """The memory traffic of a call.
 
-    blocks: sectors that each block touches, over the fewest that hold as many bytes as it uses; of all blocks together.
-    total: bytes of the sectors that launches touch, over those of arguments and results. asked: the same of what warps
-    ask for, time and again. conflicts: turns of shared memory beyond the fewest, for each request.
+    blocks: sectors that blocks touch, over the fewest that hold as many bytes as each block uses. total: bytes of the
+    sectors that launches touch, over those of arguments and results. asked: bytes of the sectors that warps ask for,
+    each time they do, over the same. conflicts: passes of shared memory beyond the fewest, for each request.
     """
 
     blocks: float
@@ -75,7 +75,7 @@ def traffic(program: Callable[..., Any], arrays: list[np.ndarray], compulsory: i
 
 
 def grids(program: Callable[..., Any], arrays: list[np.ndarray]) -> list[int]:
-    """How many blocks each launch has that touch memory."""
+    """Return the number of blocks of each launch that touch memory."""
     launches = [c.launch for c in counted(lambda: program(*arrays)) if c.block >= 0 and sum(c.sectors)]
     return [launches.count(launch) for launch in sorted(set(launches))]
 
@@ -107,7 +107,7 @@ def compiled(name: str, target: str = "emulated-cuda") -> hlo_disc.Executable:
 
 
 def drawn(name: str, rows: int, cols: int) -> list[np.ndarray]:
-    """Arguments of a program: a gather takes a third of the rows, each once."""
+    """Return arguments of a program. A gather takes a third of the rows, each once."""
     rng, takes = np.random.default_rng(rows), PROGRAMS[name][1]
     made = {
         "x": lambda: rng.standard_normal((3 * rows if "i" in takes else rows, cols), np.float32),

@@ -1,4 +1,4 @@
-"""What small programs are fused to, in which forms their groups run, and where values lie: a text file a program.
+"""The plans of small programs: fusion, the forms in which groups run, and where values lie, a text file a program.
 
 A change of fusion, schedules or memory shows up as a diff of these files. `pytest tests/golden --update-golden` writes
 them again. Sizes of registers and the register tile are given, so that the machine does not matter.
@@ -28,7 +28,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], Callable]] = {}
 
 
 def program(*specs: str) -> Callable[[Callable], Callable]:
-    """Arguments as "f32[n, 64]"."""
+    """Add a program. specs: its arguments as "f32[n, 64]"."""
 
     def add(fn: Callable) -> Callable:
         PROGRAMS[fn.__name__] = specs, fn
@@ -173,7 +173,7 @@ func.func @main(%x: tensor<?xf32>, %n: tensor<i32>) -> tensor<?xf32> {
 
 
 def module(name: str):
-    """What `load_module` takes."""
+    """Return what `load_module` takes for a program."""
     if name == "data_dependent_size":
         return DATA_DEPENDENT
     texts, fn = PROGRAMS[name]
@@ -186,7 +186,7 @@ def module(name: str):
 
 
 def plan(name: str) -> str:
-    """What the stages of fusion, schedules and memory show of a program."""
+    """Return what the stages of fusion, schedules and memory show of a program."""
     made = Request(source=lambda: read_module(load_module(module(name))), options=Options())
     texts = []
     for stage in STAGES:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("error::hlo_disc.FallbackWarning")
 
 
 def grown(x):
-    """As often multiplied as it has rows."""
+    """Multiply x by 1.5 as often as it has rows."""
     return jax.lax.while_loop(lambda s: s[0] < len(x), lambda s: (s[0] + 1, s[1] * 1.5), (0, x))[1]
 
 

@@ -1,8 +1,8 @@
-"""What pytest tells `run.py` of a fault, a line for each failure: in which phase it was, and of which test.
+"""The lines that pytest writes for `run.py`, one for each failure: its phase, and its test.
 
 A fault is noticed when a test says so, while it runs or when it looks at what it leaves behind; then nothing more need
-run. A fault that lets a file not be collected, a fixture not be made or the package not be imported breaks everything,
-whatever the tests look at: it shows nothing about them, and the others run on.
+run. A fault may also let a file not be collected, a fixture not be made or the package not be imported. It then breaks
+everything, whatever the tests look at. That shows nothing about them, and the others run on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _note(phase: str, node: str) -> None:
 
 
 def _is_import(call: pytest.CallInfo) -> bool:
-    """Whether it is what runs when a module of the package is imported that failed."""
+    """Return whether what failed runs when a module of the package is imported."""
     frames = call.excinfo.traceback if call.excinfo else ()
     package = Path(os.environ[PACKAGE])
     return any(frame.name == "<module>" and package in Path(frame.path).parents for frame in frames)

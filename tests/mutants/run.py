@@ -41,7 +41,10 @@ SITE = "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if not type(f).
 
 @dataclass(frozen=True)
 class Mutant:
-    """number: within its area, from 1. tests: what pytest runs within `tests`, the likeliest to notice first."""
+    """A fault to plant.
+
+    number: within its area, from 1. tests: what pytest runs within `tests`, the likeliest to notice first.
+    """
 
     area: str
     number: int
@@ -65,7 +68,10 @@ class Mutant:
 
 
 class Outcome(NamedTuple):
-    """how: a phase of `noticing.py`, DIED, TIME or SURVIVED. where: the first test of which that is true, or ""."""
+    """The outcome of a mutant.
+
+    how: a phase of `noticing.py`, DIED, TIME or SURVIVED. where: the first test of which that is true, or "".
+    """
 
     how: str
     where: str = ""
@@ -85,7 +91,7 @@ class Verdict:
 
     @property
     def fault(self) -> str:
-        """What is wrong with the tests or the data, "" when nothing is."""
+        """The fault of the tests or the data, "" when there is none."""
         if self.mutant.equivalent:
             return f"is said to be equivalent; {self.outcome}" if self.outcome.how != SURVIVED else ""
         return "" if self.outcome.how in (noticing.TEST, DIED) else str(self.outcome)
@@ -105,7 +111,7 @@ def mutants(names: list[str]) -> list[Mutant]:
 
 
 def check(found: list[Mutant]) -> list[str]:
-    """What no longer fits the package or the tests."""
+    """Return complaints about mutants that no longer fit the package or the tests."""
     complaints = []
     for mutant in found:
         try:
@@ -139,7 +145,7 @@ def pytest(tests: Sequence[str], timeout: float, package: Path, options: Sequenc
 def noted(
     where: Path, tests: Sequence[str], timeout: float, package: Path, options: Sequence[str]
 ) -> tuple[int | None, list[Outcome]]:
-    """The status of pytest, None when time ran out, and what `noticing.py` wrote."""
+    """Run tests. Return the status of pytest, None when time ran out, and what `noticing.py` wrote."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report")
         report.touch()
@@ -165,7 +171,7 @@ def noted(
 
 
 def outcome_of(status: int | None, notes: Sequence[Outcome]) -> Outcome:
-    """What shows most of what is noted, or what ended the process."""
+    """Return the outcome that shows most of what is noted, or what ended the process."""
     if found := [note for note in notes if note.how == noticing.TEST]:
         return found[0]
     if status is not None and (status < 0 or status > 128):
@@ -183,7 +189,7 @@ def host_features() -> frozenset[str]:
 
 @contextmanager
 def copied(mutant: Mutant | None) -> Iterator[Path]:
-    """The package in another directory, with the fault, if any."""
+    """Yield the package in another directory, with the fault, if any."""
     from hlo_disc.ral import _ral
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -199,7 +205,7 @@ def copied(mutant: Mutant | None) -> Iterator[Path]:
 
 
 def build(mutant: Mutant | None) -> Path:
-    """The native module with the fault, if any, built beside the others: the directory of the module."""
+    """Build the native module with the fault, if any, beside the others; return the directory of the module."""
     source, out = NATIVE / "source", NATIVE / "out"
     sources = [path for path in (PACKAGE / "ral").rglob("*") if path.suffix in (".cc", ".h")]
     files = ["CMakeLists.txt", *(str(path.relative_to(ROOT)) for path in sources)]
@@ -219,14 +225,14 @@ def build(mutant: Mutant | None) -> Path:
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    """What is built anew is what changed since the last build, the fault before taken out included."""
+    """Write a file if its text changes: a build compiles what changed since the last one, removed faults, too."""
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 def baseline(chosen: list[Mutant], timeout: float) -> Outcome:
-    """What is noticed without any fault, run like the tests of a mutant are."""
+    """Return what is noticed without any fault. The tests run like those of a mutant."""
 
     def tests(native: bool) -> list[str]:
         of = [m for m in chosen if m.file.endswith(".py") != native]

@@ -15,7 +15,7 @@ MOST = 4
 
 
 def git(*arguments: str) -> str:
-    """What git prints; "" where it fails."""
+    """Return what git prints; "" where it fails."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -37,7 +37,7 @@ class Tensor(ctypes.Structure):
 
     @staticmethod
     def of(array: np.ndarray) -> Tensor:
-        """Of a contiguous array, which must live as long."""
+        """Return the tensor of a contiguous array, which must live as long."""
         assert array.flags.c_contiguous
         made = Tensor(DTYPES.index(str(array.dtype)), array.ndim)
         made.shape[: array.ndim] = array.shape
@@ -45,7 +45,7 @@ class Tensor(ctypes.Structure):
         return made
 
     def array(self) -> np.ndarray:
-        """A copy of what it holds."""
+        """Return a copy of the tensor's elements."""
         dtype, shape = dtype_named(DTYPES[self.dtype]), tuple(self.shape[: self.rank])
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return np.frombuffer(ctypes.string_at(self.data, size), dtype).reshape(shape)
@@ -125,7 +125,7 @@ class Model:
         library.check(library.open(self.settings, version, self._model))
 
     def __call__(self, *arrays: np.ndarray, into: Sequence[np.ndarray | None] = ()) -> list[np.ndarray]:
-        """into: where results go; None, or nothing, for memory of the library's."""
+        """Run the model. into: where results go; None, or nothing, for memory of the library's."""
         inputs = (Tensor * len(arrays))(*map(Tensor.of, arrays))
         outputs = (Tensor * max(self.library.outputs, 1))()
         for k, place in enumerate(into):
@@ -153,7 +153,7 @@ class Model:
 
 
 def run(*command: object, **settings: Any) -> str:
-    """What a command prints."""
+    """Run a command that must succeed, and return what it prints."""
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -173,7 +173,7 @@ def written(program: Any, folder: Path, name: str, *arguments: str) -> Path:
 
 
 def exercise(program: Any, folder: Path, monkeypatch: Any, sanitizers: str, calls: int) -> None:
-    """`exercise.cc` with a library of which all is compiled so; without sanitizers, as it is linked by default.
+    """Run `exercise.cc` with a library of which all is compiled so; without sanitizers, as it is linked by default.
 
     calls: of each of eight threads.
     """

@@ -1,4 +1,4 @@
-"""How deep sweeps go: `make test` has a few cases of everything, always the same; `make test-full` many, at random."""
+"""The depth of sweeps: `make test` has a few cases of everything, always the same; `make test-full` many, at random."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ full = False
 
 
 def set_full() -> None:
-    """For `pytest --full`. Test modules ask when they are imported, so it comes before."""
+    """Make sweeps deep, for `pytest --full`. Test modules ask when they are imported, so call it before."""
     global full
     full = True
 
 
 def examples(quick: int, many: int) -> int:
-    """How many random examples to try."""
+    """Return the number of random examples to try."""
     return many if full else quick
 
 
 def some(cases: Sequence[T], turn: int, step: int = 0) -> Sequence[T]:
-    """Some of the cases, others at each turn: every `step`-th, by default one. All of them in the deep sweeps."""
+    """Return some of the cases, others at each turn: every `step`-th, by default one. Deep sweeps have all of them."""
     return cases if full else cases[turn % (step or len(cases)) :: step or len(cases)]

@@ -1,4 +1,4 @@
-"""What would change this process for good, checked in a child of it."""
+"""Checks that would change this process for good, made in a child of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECONDS = 20  # after which a child that waits for something is ended
 
 
 def holds_in_child(check: Callable[[], bool]) -> bool:
-    """Whether a check comes to an end in a forked child, and holds there. It must not use JAX, which has threads."""
+    """Return whether a check ends in a forked child, and holds there. It must not use JAX, which has threads."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -96,7 +96,7 @@ def damaged(pick: random.Random, data: bytes, others: list[bytes]) -> bytes:
 
 
 def run_batch(directory: Path, name: str, settings: Settings, stage: Stage) -> Result:
-    """Files of the kind and seed in `name`, "text:17"."""
+    """Check files of the kind and seed in `name`, "text:17"."""
     kind, _, number = name.partition(":")
     pick = random.Random(name)
     seeds = [path.read_bytes() for path in sorted((directory / "seeds").glob(f"*.{kind}"))]
@@ -119,7 +119,7 @@ def run_batch(directory: Path, name: str, settings: Settings, stage: Stage) -> R
 
 
 def signed(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """A saved program with a changed header, which has the digest of that: what a forger would write."""
+    """Return a saved program with a changed header, and the digest of that: what a forger would write."""
     kind, size, _ = PREFIX.unpack_from(data)
     end = PREFIX.size + size
     header = change(data[PREFIX.size : end])
@@ -128,7 +128,7 @@ def signed(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
 
 
 def from_cache(seeds: Path, number: int, entry: bytes) -> str:
-    """What is wrong with how a program is compiled whose entry in the cache is `entry`."""
+    """Return what is wrong with how a program is compiled whose entry in the cache is `entry`."""
     text = (seeds / f"{number}.text").read_text()
     with tempfile.TemporaryDirectory() as place:
         (whole,) = (seeds / f"{number}.entry").iterdir()
@@ -147,7 +147,7 @@ def from_cache(seeds: Path, number: int, entry: bytes) -> str:
 
 
 def outcome(file: Path, kind: str) -> str:
-    """What is wrong with what the command line does with a file; "" where it shows it, or says why it does not."""
+    """Return what is wrong when the command line reads a file: "" where it shows it, or says why it does not."""
     from hlo_disc.cli import files, main
 
     # Text is read in this process alone, for there is much of it: what ends a process is found all the same.

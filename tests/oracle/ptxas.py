@@ -21,8 +21,10 @@ needs_ptxas = pytest.mark.skipif(not assembler.found(), reason="needs ptxas")
 
 @dataclass(frozen=True)
 class Kernel:
-    """registers: of a thread. stack, spilled: bytes of it that are local memory, and what is stored and loaded there
-    for want of registers.
+    """The registers and memory of a kernel.
+
+    registers: of a thread. stack: bytes of local memory that it has. spilled: bytes that it stores and loads there for
+    want of registers.
     """
 
     registers: int
@@ -32,7 +34,7 @@ class Kernel:
 
 @contextmanager
 def images() -> Iterator[list[str]]:
-    """The PTX of the programs that are compiled meanwhile, as LLVM writes it, with zeros between its modules.
+    """Yield the PTX of the programs that are compiled meanwhile, as LLVM writes it, with zeros between its modules.
 
     No machine code is made of it: whoever wants to know about that asks `assembled`.
     """
@@ -61,7 +63,7 @@ def global_accesses(kernel: str) -> list[str]:
 
 
 def assembled(image: str, tmp_path: Path, level: str = "sm_80") -> dict[str, Kernel]:
-    """What an assembler says of each kernel; of several, in the deep sweeps, the worst."""
+    """Return what an assembler says of each kernel. Of several assemblers, in the deep sweeps, the worst counts."""
     made: dict[str, Kernel] = {}
     for k, text in enumerate(image.split("\0")):
         source = tmp_path / f"{k}.ptx"

@@ -37,8 +37,11 @@ FUNCTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 class Soaked(NamedTuple):
-    """wrong: a line each. programs: how many were compiled. grown: bytes that the process has more than early on.
-    kept: bytes of the runtime that nobody gave back."""
+    """The result of a soak.
+
+    wrong: a line each. programs: how many were compiled. grown: bytes that the process has more than early on. kept:
+    bytes of the runtime that nobody gave back.
+    """
 
     wrong: list[str]
     programs: int
@@ -85,7 +88,7 @@ def soak(calls: int, threads: int = 8) -> Soaked:
 
 
 def jax_answers() -> list[bool]:
-    """What JAX says of sizes of its own, which nobody of ours traces."""
+    """Return JAX's answers about sizes of its own, which no trace of ours has made."""
     (n,) = export.symbolic_shape("n")
     return [n == 1, n == n, n != 2, n + 1 >= 2, hash(n) == hash(n), isinstance(n, int)]
 

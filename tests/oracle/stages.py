@@ -13,7 +13,7 @@ from hlo_disc.pipeline import STAGES, Flowing, Targeted
 
 
 def stitched(graph: Graph, device: Device) -> Flowing:
-    """What fusion, schedules and the host flow make of a graph for a device, without a target; kernels as text."""
+    """Return what fusion, schedules and the host flow make of a graph for a device without target. Kernels are text."""
     compilation = SimpleNamespace(add=lambda *_: None)
     generator = SimpleNamespace(device=device, batch=0, linked=False, begin=lambda *_: nullcontext(compilation))
     shown = Options(dump="nothing is written")

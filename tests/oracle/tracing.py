@@ -18,7 +18,7 @@ from hlo_disc.tracing.values import Leaf
 
 @dataclass(frozen=True)
 class Spec:
-    """What an array argument looks like: Spec("(b, s, 768)", "float32") or Spec(("b", 128), np.int32)."""
+    """The shape and type of an array argument: Spec("(b, s, 768)", "float32") or Spec(("b", 128), np.int32)."""
 
     shape: str | ShapeSpec
     dtype: Any

@@ -1,4 +1,4 @@
-"""What a program says of how it was compiled: read back as it was, or refused with what is wrong."""
+"""The account of how a program was compiled: read back as it was, or refused with what is wrong."""
 
 import json
 

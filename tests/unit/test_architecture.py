@@ -149,7 +149,7 @@ def test_frameworks_stay_at_the_edges():
 
 
 def test_a_word_of_ours_is_spelled_once():
-    """Names of attributes, ops and calls: what reads them has them from where they are."""
+    """Names of attributes, ops and calls stand in one file. Code that reads them takes them from there."""
     found: dict[str, list[str]] = {}
     for path in files():
         for node in ast.walk(parsed(path.read_text())):
@@ -193,7 +193,7 @@ ANY = {
 
 
 def with_any(text: str) -> int:
-    """How many parameters and results have an annotation with `Any`."""
+    """Return how many parameters and results have an annotation with `Any`."""
     found = 0
     for node in ast.walk(ast.parse(text)):
         said = node.annotation if isinstance(node, ast.arg) else getattr(node, "returns", None)
@@ -216,7 +216,7 @@ def test_no_file_is_too_long():
 
 
 def test_docstrings_say_what_something_is_or_does():
-    """They begin with a verb, or with a noun and its article."""
+    """Docstrings begin with a verb, or with a noun and its article."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [(path, node) for path in in_house() for node in ast.walk(parsed(path.read_text()))]
     texts = [(str(path), ast.get_docstring(node) or "") for path, node in nodes if isinstance(node, kinds)]
@@ -224,7 +224,7 @@ def test_docstrings_say_what_something_is_or_does():
 
 
 def rooms() -> dict[str, set[str]]:
-    """The files that lie directly in each directory: those that are tracked, or about to be."""
+    """Return the files that lie directly in each directory: those that are tracked, or about to be."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *HOUSE]
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True)
     found: dict[str, set[str]] = {}
@@ -235,10 +235,10 @@ def rooms() -> dict[str, set[str]]:
 
 
 def test_directories_are_rooms():
-    """Each has few enough files to see at once what it does, and enough to need a directory.
+    """Each directory has few enough files to see at once what it does, and enough to need a directory.
 
-    At least 3, `__init__.py` among them, and at most 16 beside it. Not looked at are directories of directories, and
-    of data.
+    It has at least 3, `__init__.py` among them, and at most 16 beside it. Directories that hold directories, or data,
+    are not looked at.
     """
     alone = {"__init__.py", "conftest.py", "py.typed"}
     found = {name: files for name, files in rooms().items() if files - alone}
@@ -269,7 +269,7 @@ def test_formulas_have_one_language():
     ],
 )
 def test_formulas_stand_once(fragment, home):
-    """What PyTorch's and TensorFlow's readers have in common is a formula that both call."""
+    """A formula that PyTorch's and TensorFlow's readers have in common is a function that both call."""
     frontends = [ROOT / "import_" / name for name in ("formulas", "aten", "tensorflow")]
     found = [path for folder in frontends for path in folder.rglob("*.py") if fragment in path.read_text()]
     assert [(path.parent.name, path.name) for path in found] == [("formulas", home)]
@@ -318,7 +318,7 @@ def circle(imported: dict[str, set[str]]) -> list[str]:
 
 
 def import_graph(root: Path) -> dict[str, set[str]]:
-    """What each module of a package imports of it; `from package import name` is the submodule where it is one."""
+    """Return the modules of a package that each module imports; `from package import name` counts as the submodule."""
     paths = {path: path.relative_to(root.parent).with_suffix("").parts for path in root.rglob("*.py")}
     modules = {".".join(parts[: len(parts) - (parts[-1] == "__init__")]): path for path, parts in paths.items()}
 
@@ -361,7 +361,7 @@ def test_only_public_names_show():
 
 
 def test_only_its_target_names_a_machine():
-    """Whoever needs to know something of one asks a `Device`, a `Machine` or the `Target`."""
+    """Code that needs to know something of a machine asks a `Device`, a `Machine` or the `Target`."""
     words = {"x86": ("llvm.x86", "x86_64", "get_host_cpu", "zmm"), "aarch64": ("llvm.aarch64", "fp-armv8", "hwcap")}
     features = {"x86": "avx", "aarch64": "neon"}
     for path, machine in itertools.product(files(), words):

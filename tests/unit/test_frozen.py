@@ -107,7 +107,7 @@ def test_they_are_frozen(kinds):
 
 
 def test_signatures():
-    """What documentation shows, before the first object and after it."""
+    """Signatures, which documentation shows, are right before the first object and after it."""
     for number, by in ((2, frozen), (4, frozen(kw_only=True)), (6, frozen(eq=False))):
         ours = classes(by, by, by)[number]
         assert str(inspect.signature(ours)) == str(inspect.signature(THEIRS[number]))

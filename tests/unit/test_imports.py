@@ -20,7 +20,7 @@ FOLDERS = ("benchmarks", "examples", "hlo_disc", "tests", "tools")
 
 
 def used(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Of what a file imports by `import`: the name, and an attribute that it uses and no import of it loads."""
+    """Yield each package that a file imports by `import`, with an attribute that it uses and no import of it loads."""
     packages, loaded = {}, set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -48,7 +48,7 @@ def modules_in(package: str) -> set[str]:
 
 
 def not_loaded_by(package: str, names: set[str]) -> set[str]:
-    """Which names a package does not have when it alone was imported."""
+    """Return the names that a package does not have when it alone was imported."""
     code = f"import {package} as p; print(*(name for name in {sorted(names)} if not hasattr(p, name)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert not done.returncode, done.stderr
@@ -91,7 +91,7 @@ print(f.stats().compilations, *(m for m in sys.modules if m not in before and m.
 
 
 def test_what_compiles_does_without_the_classes_of_llvms_ops():
-    """Who asks for them later has them."""
+    """Code that asks later for the classes of LLVM's ops has them."""
     code = """
 import sys, jax, jax.numpy as jnp, hlo_disc
 f = hlo_disc.jit(jax.nn.softmax, cache="")

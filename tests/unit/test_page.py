@@ -33,7 +33,7 @@ def exe() -> hlo_disc.Executable:
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the script of a page reads."""
+    """Return the data that the script of a page reads."""
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)[1])
 
 

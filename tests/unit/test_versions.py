@@ -1,4 +1,4 @@
-"""Which versions of Python and of dependencies there are: what pyproject.toml says in several places is the same."""
+"""The versions of Python and of dependencies: pyproject.toml says the same of them in several places."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_builds_is_what_runs():
 
 
 def test_a_free_threaded_python_is_refused(tmp_path):
-    """As one would be: a Python that says of itself that it has no interpreter lock."""
+    """A Python that says of itself that it has no interpreter lock is refused, as a free-threaded one would be."""
     (tmp_path / "sitecustomize.py").write_text("import sysconfig\nsysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\n")
     cmake = [Path(sysconfig.get_path("scripts")) / "cmake", "-S", ROOT, "-B", tmp_path / "build"]
     done = subprocess.run(
@@ -57,7 +57,7 @@ def test_a_free_threaded_python_is_refused(tmp_path):
 
 
 def test_modules_have_the_same_text_with_each_jaxlib():
-    """Names of functions stand before or behind them, and the dims of gpu are printed in two ways."""
+    """Names of functions stand before or behind regions, and the dims of gpu are printed in two ways."""
     before = b"""
 "gpu.func"() <{function_type = () -> (), sym_name = "one"}> ({ "gpu.block_id"() <{d = #gpu.dim<x>}> }) {gpu.kernel}
 "gpu.func"() <{function_type = () -> (), sym_name = "two"}> ({ "gpu.return"() }) {gpu.kernel}"""

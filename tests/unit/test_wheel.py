@@ -1,4 +1,4 @@
-"""What `make wheel` puts into a wheel, and what it looks for there."""
+"""The files that `make wheel` puts into a wheel, and what it looks for there."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ module @exp {
 
 
 def call(*args):
-    """The command in this process: (exit code, stdout, stderr)."""
+    """Run the command in this process; return (exit code, stdout, stderr)."""
     result = CliRunner().invoke(main, [str(a) for a in args])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
@@ -93,7 +93,7 @@ def test_compile_then_run(module, tmp_path):
 
 @pytest.mark.parametrize("form", ["text", "artifact"])
 def test_stablehlo_comes_out_again(tmp_path, form):
-    """Of what JAX exports: equal results when it is compiled again, by XLA too, at all sizes."""
+    """The StableHLO of a program that JAX exports gives equal results at all sizes, compiled again by us and by XLA."""
     sizes = jax.export.symbolic_shape("b, s", constraints=["s <= 64"])
 
     def attend(x, mask):
@@ -366,7 +366,7 @@ def test_calls_that_do_not_fit(compiled, tmp_path, args, parts):
 
 
 def test_sizes_that_are_none(tmp_path):
-    """Of inputs whose dims are expressions."""
+    """Sizes that make a dim negative are errors, where the dims of inputs are expressions."""
     hlo_disc.compile(lambda x, y: (x, y), "f32[n]", "f32[n - 3]").save(tmp_path / "minus.disc")
     assert call("run", tmp_path / "minus.disc", "--dim", "n=3")[0] == 0
     code, _, err = call("run", tmp_path / "minus.disc", "--dim", "n=2")
@@ -380,7 +380,7 @@ def test_sizes_that_are_none(tmp_path):
 
 
 def test_memory_that_cannot_be_had(compiled):
-    """What fits into the machine, but not into what the system lets a process have."""
+    """Memory that the machine has, but the system does not let a process have, is an error with a message."""
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (6 << 30,) * 2); from hlo_disc.cli import main; main()"
     )
@@ -393,7 +393,7 @@ def test_memory_that_cannot_be_had(compiled):
 
 
 def test_extension_types_in_files(tmp_path):
-    """npz knows nothing of them: they come as bytes without a name, and results go as float32."""
+    """npz does not know these types: arrays are bytes without a type's name, and results are float32."""
     for dtype in (jnp.bfloat16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.int4):
         hlo_disc.compile(lambda x: x, jax.ShapeDtypeStruct((3,), dtype)).save(tmp_path / "x.disc")
         code, _, err = call("run", tmp_path / "x.disc", "--out", tmp_path / "results")
@@ -451,7 +451,7 @@ def test_stablehlo_of_an_executable_there_is_none(compiled):
 
 
 def test_a_reader_that_has_enough(compiled):
-    """As in `hlo-disc explain FILE | head`."""
+    """A reader may close the pipe early, as in `hlo-disc explain FILE | head`: the command ends without a message."""
     process = subprocess.Popen(
         [sys.executable, "-m", "hlo_disc", "explain", str(compiled)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

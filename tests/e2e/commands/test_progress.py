@@ -35,7 +35,7 @@ print("compiled")
 
 
 def outputs(after: float, wait: str, terminal: bool) -> tuple[str, str]:
-    """What a process that compiles writes to stdout and stderr."""
+    """Return what a process that compiles writes to stdout and stderr."""
     ours, theirs = pty.openpty()
     script = COMPILE.format(after=after, wait=wait)
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
@@ -75,7 +75,7 @@ def test_others_have_none(after, terminal):
 
 
 def test_a_bar_tells_where_it_is(monkeypatch):
-    """Without a terminal it is asked nothing; two at once are one."""
+    """A bar knows which stage it is at. Without a terminal there is no bar; a second bar does nothing."""
     with progress.bar(["a", "b"]) as begin:
         begin("b")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -39,7 +39,7 @@ F32 = "tensor<f32>"
 
 
 def explained(path: Path) -> tuple[int, str]:
-    """Exit code and stderr of `hlo-disc explain`."""
+    """Return the exit code and stderr of `hlo-disc explain`."""
 
     def bounds() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -58,7 +58,7 @@ def main_of(body: str, arguments: str = f"%a: {F32}", result: str = F32) -> str:
 
 
 def cases(depth: int) -> str:
-    """A `case` in the only branch of another one, and so on."""
+    """Return a module of nested `case` ops, each in the only branch of the one around it."""
     begins = "".join(f'%r{k} = "stablehlo.case"(%i) ({{\n' for k in range(depth))
     ends = "".join(
         f"stablehlo.return %r{k + 1} : {F32}\n}}) : (tensor<i32>) -> {F32}\n" for k in reversed(range(depth))
@@ -79,7 +79,7 @@ def loops(depth: int) -> str:
 
 
 def calls(depth: int, twice: bool) -> str:
-    """Functions that call the next one, once or twice."""
+    """Return functions that call the next one, once or twice."""
     text = main_of(f"%0 = func.call @f0(%a) : ({F32}) -> {F32}\nreturn %0 : {F32}")
     for k in range(depth):
         body = "stablehlo.cosine {} : " + F32
@@ -91,14 +91,14 @@ def calls(depth: int, twice: bool) -> str:
 
 
 def doubled(kind: str, first: str, count: int, what: str) -> str:
-    """Aliases that each hold the one before twice: text of 2^count parts, written as one."""
+    """Return aliases that each name the one before twice, so that the last stands for text of 2^count parts."""
     lines = [f"{kind}0 = {first}\n"]
     lines += [f"{kind}{k + 1} = {what.format(f'{kind}{k}')}\n" for k in range(count)]
     return "".join(lines)
 
 
 def sizes(step: str, count: int) -> str:
-    """A size that grows with every op, and a result that has it."""
+    """Return a module with a size that grows with every op, and a result of that size."""
     first = "%s0 = stablehlo.get_dimension_size %a, dim = 0 : (tensor<?xf32>) -> tensor<i32>\n"
     body = "".join(step.replace("NEW", f"%s{k + 1}").replace("OLD", f"%s{k}") for k in range(count))
     last = f"%r = stablehlo.reshape %s{count} : (tensor<i32>) -> tensor<1xi32>\n"
@@ -200,7 +200,7 @@ def test_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_shared_or_deep_is_read() -> None:
-    """Locations that double 60 times, and a chain of them that is 10 000 long."""
+    """Locations that double 60 times, and a chain of 10 000 locations, are read."""
     ends = {
         "#l60": doubled("#l", "loc(unknown)", 60, "loc(fused[{0}, callsite({0} at {0})])"),
         "#l10000": "#l0 = loc(unknown)\n" + "".join(f"#l{k + 1} = loc(callsite(#l{k} at #l0))\n" for k in range(10**4)),
@@ -218,7 +218,7 @@ def test_deepest_regions(program: Callable[[int], str]) -> None:
 
 
 def test_many_branches() -> None:
-    """More than Python could nest; a number that no branch has takes the last one."""
+    """An op may have more branches than Python could nest. An index without a branch takes the last one."""
     branches = ", ".join(
         f"{{ %x{k} = stablehlo.constant dense<{k}.0> : {F32}\n%y{k} = stablehlo.add %x{k}, %a : {F32}\n"
         f"stablehlo.return %y{k} : {F32} }}"
@@ -252,7 +252,7 @@ SORTED = """\
 
 
 def test_sizes_whose_product_64_bits_do_not_hold() -> None:
-    """No memory is written that was not asked for: 2^66 bytes are not 0."""
+    """A kernel writes no memory that was not allocated: 2^66 bytes do not wrap to 0."""
     source = (
         """
 func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
@@ -271,7 +271,7 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
 
 
 def test_late_sizes_whose_product_64_bits_do_not_hold() -> None:
-    """The same of sizes that only the run knows."""
+    """A product of sizes that only the run knows, and that 64 bits do not hold, raises OutOfMemoryError."""
     source = (
         """
 func.func @main(%n: tensor<i32>) -> tensor<?xf32> {

@@ -1,4 +1,4 @@
-"""What users read is true: examples print what is shown, links lead somewhere, public names are explained."""
+"""The documents are true: examples print what is shown, links lead somewhere, public names are explained."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINKED = (*WRITTEN, "docs/tensorflow_ops.md", "docs/ops.md", "docs/rules.md")
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty directory, and a logger that is as before when the test ends."""
+    """Run a test in an empty directory, with a logger that is restored when the test ends."""
     logger = logging.getLogger("hlo_disc")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logger, "handlers", [])
@@ -65,7 +65,7 @@ def test_what_is_not_shown_is_seen(text: str) -> None:
 
 
 def sentences(text: str) -> list[int]:
-    """The numbers of words of the sentences, code being one, outside of tables, headings and blocks of code."""
+    """Return the number of words of each sentence outside of tables, headings and code blocks. Inline code is one."""
     counts = []
     for paragraph in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. )", FENCE.sub("", text)):
         lines = [line for line in paragraph.split("\n") if not line.startswith(("|", "#", "    ", "<"))]
@@ -91,7 +91,7 @@ def test_sentences_are_counted() -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """The names that GitHub gives to headings."""
+    """Return the names that GitHub gives to headings."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -121,7 +121,7 @@ def test_a_broken_link_is_seen(tmp_path: Path) -> None:
 
 
 def public() -> dict[str, Any]:
-    """Public names, and the methods and properties that their classes define."""
+    """Return public names, and the methods and properties that their classes define."""
     found = {name: getattr(hlo_disc, name) for name in hlo_disc.__all__}
     for name, value in list(found.items()):
         if inspect.isclass(value):

@@ -1,4 +1,4 @@
-"""What users are told of their mistakes: at once, in terms of what they wrote."""
+"""The messages about users' mistakes: they come at once, in terms of what the user wrote."""
 
 from __future__ import annotations
 

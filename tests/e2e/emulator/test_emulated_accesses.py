@@ -1,4 +1,4 @@
-"""What the emulator says of loads and stores: small kernels that do one thing each."""
+"""The emulator's errors about loads and stores: small kernels that do one thing each."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_shared_memory_of_a_block_starts_as_nan(memory):
 
 
 def test_launches_follow_each_other(memory):
-    """What one launch has stored, threads and blocks of the next may."""
+    """Threads and blocks of a launch may load what the launch before has stored."""
     for _ in range(2):
         launch(f"{TO_WORD_OF_BLOCK}\n{STORE_WORD}", memory, blocks=3, threads=1)
         launch(f"{TO_OWN_WORD}\n{LOAD_WORD}", memory, blocks=3)

@@ -37,7 +37,7 @@ def test_functions_are_within_their_bounds(name, target):
 
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 def test_quotients_are_rounded_once(target):
-    """But for those of the smallest numbers, and by the largest; with the signs of zeros."""
+    """Quotients have one rounding, except those of the smallest numbers and by the largest; zeros have their signs."""
     x, grid = numbers_of_all_sizes("f32", 10_000), np.array(np.meshgrid(SPECIAL, SPECIAL)).astype(np.float32)
     above = np.concatenate([x, x, grid[0].ravel()])
     below = np.concatenate([np.random.default_rng(1).permutation(x), np.full_like(x, 3.0), grid[1].ravel()])

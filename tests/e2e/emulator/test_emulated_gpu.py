@@ -39,7 +39,7 @@ def layer_norm(x, scale, bias):
 
 
 def last_affine(x, y):
-    """Maps t -> x t + y, one after another: a region that does not commute."""
+    """Compose the maps t -> x t + y of each row, one after another: a region that does not commute."""
     return jax.lax.reduce((x, y), (np.float32(1), np.float32(0)), lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]), (1,))
 
 
@@ -72,7 +72,7 @@ def arrays(specs: tuple[str, ...], m: int, n: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 def test_runs_are_no_further_aligned_than_fast_memory(target):
-    """Four numbers of 64 bits are twice as many bytes."""
+    """Four numbers of 64 bits are twice as many bytes as four of 32: fast memory need not be aligned so far."""
     with jax.enable_x64(True):
         executable = hlo_disc.compile(jax.nn.softmax, "f64[m, n]", target=target)
         for m, n in ((4, 128), (8, 1028), (2, 4100)):
@@ -84,7 +84,7 @@ def test_runs_are_no_further_aligned_than_fast_memory(target):
 
 @functools.lru_cache(maxsize=64)
 def expected_of(name: str, m: int, n: int) -> list[np.ndarray]:
-    """What XLA computes, for both targets."""
+    """Return XLA's results, which both targets have to give."""
     function, specs = PROGRAMS[name]
     return [np.asarray(x) for x in jax.tree.leaves(jax.jit(function)(*arrays(specs, m, n)))]
 

@@ -77,7 +77,7 @@ def module(layout: str, dtype: str, region: str, unique: bool) -> str:
 
 
 def arguments(layout: str, dtype: str, sizes: tuple[int, int, int], unique: bool) -> list[np.ndarray]:
-    """Some indices are outside; many are the same, unless they have to be unique."""
+    """Return random arguments. Some indices are outside; many are the same, unless they have to be unique."""
     rng, lengths = np.random.default_rng(sum(sizes)), dict(zip("mnk", sizes, strict=True))
     operand, indices, updates = ([lengths.get(s, s) for s in shape] for shape in LAYOUTS[layout][1])
     operand, indices, updates = ([int(s) for s in shape] for shape in (operand, indices, updates))
@@ -138,7 +138,7 @@ def test_one_window_needs_no_order():
 
 
 def test_one_index_for_all_updates():
-    """Of updates that meet nothing there is one: no other lane may write."""
+    """Unique indices that are all equal mean that there is one update at most: no other lane may write."""
 
     def function(x, j, u):
         numbers = lax.ScatterDimensionNumbers((), (0,), (0,))

@@ -24,7 +24,7 @@ def registered(emulated_targets) -> Iterator[None]:
 
 
 def numbers(rows: int, n: int) -> np.ndarray:
-    """Some of which are equal."""
+    """Return numbers, some of which are equal."""
     return np.random.default_rng(n).integers(-50, 50, (rows, n)).astype(np.float32)
 
 
@@ -63,6 +63,6 @@ def test_the_larger_half(target):
 
 @pytest.mark.parametrize("target", ["cuda", "rocm"])
 def test_no_thread_compresses_vectors(target, monkeypatch):
-    """What LLVM makes of it is a stack, read at the wrong multiples."""
+    """Sorts for GPUs compress no vectors: LLVM's code for that uses a stack, and reads it at the wrong multiples."""
     monkeypatch.setattr(SimdLanes, "_compress", lambda *_: pytest.fail("a vector is compressed"))
     hlo_disc.compile(lambda x: lax.top_k(x, x.shape[0] // 2), "f32[n]", target=target)

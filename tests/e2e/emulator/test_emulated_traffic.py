@@ -1,4 +1,4 @@
-"""What kernels of a GPU ask of memory: small ones with known answers, and how near rows come to the least there is."""
+"""The memory traffic of GPU kernels: small ones with known answers, and how close rows come to the minimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulator takes PTX to do, and what it finds in LLVM's code for GPUs that LLVM's IR does not show."""
+"""The emulator's reading of PTX, and the errors of LLVM's code for GPUs that it finds and LLVM's IR does not show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bits(x: float, dtype: type = F32) -> int:
 
 
 def executed(instruction: str, *operands: int) -> int:
-    """The low 64 bits that an instruction leaves in %d, of the operands %a to %d in registers of its widths."""
+    """Return the low 64 bits of %d after an instruction on %a to %c. Behind the opcode are their widths."""
     widths = dict(zip("abcd", instruction.partition(" ")[0].split("/")[1:], strict=False))
     opcode, _, text = instruction.partition(" ")
     opcode = opcode.split("/")[0]
@@ -139,7 +139,7 @@ SHIFTS = (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)
 
 
 def shifted(shift, target):
-    """By amounts whose low word is another one."""
+    """Shift by amounts whose low word is another amount; return our results and JAX's."""
     x, n = np.array([5, 5, 5, 5, -5]), np.array([1, 2**32 + 1, 64, 2**40, 2**33])
     with jax.enable_x64(True):
         return hlo_disc.compile(shift, "i64[n]", "i64[n]", target=target)(x, n), np.asarray(shift(x, n))
@@ -151,7 +151,7 @@ def test_shifts_of_i64(shift, emulated_targets):
 
 
 def test_llvm_ignores_the_upper_word_of_amounts(emulated_targets):
-    """Which is why they are made to fit before; its IR has them whole, so nothing is wrong there."""
+    """LLVM's PTX ignores the upper word of an amount, LLVM's IR does not. So the compiler limits amounts before."""
     machine = dataclasses.replace(nvptx.MACHINE, shifts_by_words=False)
     vendor = dataclasses.replace(NVIDIA, machine=machine)
     for name, generator in (("ir", emulated.EmulatedGenerator), ("ptx", emulated.PtxGenerator)):

@@ -46,7 +46,7 @@ MATRICES = (
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """dtype: of operands where others have f32; `matrix`: they are multiplied by small matrices."""
+    """A form of a dot. dtype: of operands where others have f32. matrix: whether small matrices are multiplied."""
 
     vendor: Vendor
     tile: Tile
@@ -63,7 +63,7 @@ class Form:
         return self.matrix and self.vendor is NVIDIA and self.dtype == "f32"
 
     def multiplied(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What becomes of arguments, the first two of which are multiplied."""
+        """Return arguments as the kernel multiplies them: it rounds the first two or not."""
         return rounded(xs) if self.rounds else list(xs)
 
     def specs(self, specs: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def tf32(x: np.ndarray) -> np.ndarray:
 
 
 def rounded(xs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Arguments, the first two of which are multiplied."""
+    """Return arguments of which the first two, which are multiplied, are rounded to TF32."""
     return [tf32(x) if k < 2 else x for k, x in enumerate(xs)]
 
 
@@ -89,7 +89,7 @@ FORMS = [
 
 @pytest.fixture(params=FORMS, ids=str)
 def form(request, monkeypatch) -> Iterator[Form]:
-    """The one form that the target "tiled" has for all sizes, and fast memory for it whatever the types."""
+    """Give the target "tiled" this form alone, for all sizes, and enough fast memory for it whatever the types."""
     vendor, tile = request.param.vendor, dataclasses.replace(request.param.tile, least=0)
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
     only = {"matrix_tiles": (tile,)} if request.param.matrix else {"tiles": (tile,), "matrix": ()}
@@ -152,7 +152,7 @@ def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
 
 
 def fits(form: Form, name: str) -> bool:
-    """Whether a program has dots of such a form; of all tiles of matrices the smallest is enough for most."""
+    """Return whether a program has dots of such a form. Most programs run only with the smallest tile of matrices."""
     if not form.matrix:
         return True
     kinds = {spec.split("[")[0].replace("bf16", "f16") for spec in form.specs(PROGRAMS[name][1])}
@@ -165,7 +165,7 @@ def fits(form: Form, name: str) -> bool:
 
 
 def pairs(names: Sequence[str]) -> list[Any]:
-    """Forms with programs: without `--full` a third of each form's, others for the next form."""
+    """Return forms with programs. Without `--full` each form has a third of its programs, and the next form others."""
     found = []
     for number, form in enumerate(FORMS):
         fitting = [name for name in names if fits(form, name)]
@@ -175,7 +175,7 @@ def pairs(names: Sequence[str]) -> list[Any]:
 
 @functools.cache
 def expected_of(name: str, specs: tuple[str, ...], rounds: bool, m: int, k: int, n: int) -> np.ndarray:
-    """What XLA computes, of operands that are rounded to TF32 or not."""
+    """Return XLA's result for operands that are rounded to TF32 or not."""
     xs = arrays(specs, m, k, n)
     return np.asarray(jax.jit(PROGRAMS[name][0])(*(rounded(xs) if rounds else xs)))
 
@@ -199,7 +199,7 @@ def test_dots(form, name):
 
 
 def compare(result: np.ndarray, expected: np.ndarray, *where: Any) -> None:
-    """Equal but for the order of the sums."""
+    """Check that results are equal but for the order of the sums."""
     if result.dtype.kind == "i":
         np.testing.assert_array_equal(result, expected, str(where))
         return

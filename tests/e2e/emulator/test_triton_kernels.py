@@ -1,6 +1,7 @@
-"""Kernels that Triton makes, which GPUs are known to run right, in the emulator: it takes PTX to mean what it means.
+"""Kernels of Triton, which GPUs are known to run right, in the emulator: it must give PTX the same meaning.
 
-Fragments of products, shuffles, barriers and addresses of shared memory are Triton's here, and numbers are numpy's.
+Triton chooses the fragments of products, shuffles, barriers and addresses of shared memory here. numpy computes the
+numbers that they have to give.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "float6
 def run(
     function: triton.JITFunction, *arguments: Any, blocks: int = 1, warps: int = 4, stages: int = 3, **constants: Any
 ) -> None:
-    """Launch a kernel over arrays, in place, and numbers."""
+    """Launch a kernel over arrays, which it changes in place, and numbers."""
     names = [n for n in function.arg_names if n not in constants]
     given = dict(zip(names, arguments, strict=True))
     signature = {n: "constexpr" if n in constants else kind(given[n]) for n in function.arg_names}
@@ -121,7 +122,7 @@ def product(out, x, y, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexp
     ],
 )
 def test_products(dtype, sums, tolerance, warps):
-    """By mma.sync, whose operands come by ldmatrix, turned or not, behind copies that nobody waits for at once."""
+    """Products are computed by mma.sync. ldmatrix loads its operands, transposed or not, behind asynchronous copies."""
     m, n, k = 40, 48, 96
     scale = 20 if sums == np.int32 else 1
     x, y = (numbers(m, k) * scale).astype(dtype), (numbers(n, k).T * scale).astype(dtype).copy()

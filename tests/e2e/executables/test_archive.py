@@ -1,4 +1,4 @@
-"""The archive of kernels that comes with the package: what it has is not compiled, and no damage to it shows."""
+"""The archive of kernels that comes with the package: kernels in it are not compiled, and no damage to it shows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def built(tmp_path_factory) -> bytes:
 
 @pytest.fixture
 def place(built, tmp_path, monkeypatch) -> Path:
-    """The archive, as if it had come with the package."""
+    """Install the archive as if it had come with the package; return its path."""
     directory._told.clear()
     archive.opened.cache_clear()
     path = tmp_path / "some.kernels"
@@ -48,7 +48,7 @@ def place(built, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def compiled(monkeypatch) -> list[int]:
-    """How many kernels each call of LLVM has compiled from here on."""
+    """Return a list to which each call of LLVM from here on adds how many kernels it has compiled."""
     counts: list[int] = []
     compile_llvm = NativeGenerator.compile_llvm
 
@@ -92,7 +92,7 @@ def test_what_it_lacks_is_compiled_and_kept(place, compiled, tmp_path):
 
 
 def test_it_is_no_cache_of_the_users(place, compiled, tmp_path):
-    """Without a directory it is read all the same; what is dumped is compiled."""
+    """The archive is read also where there is no cache directory. A program that is dumped is compiled."""
     results("softmax", cache="")
     assert sum(compiled) == 0
     results("softmax", cache="", dump=str(tmp_path / "dump"))
@@ -131,7 +131,7 @@ def test_one_that_is_cut_is_not_used(place, built, caplog, size):
 
 
 def test_damage_is_found_wherever_it_is(place, built, compiled, caplog):
-    """A byte of each part: what is damaged is not run, and what is not is still there."""
+    """A byte of each part is damaged, one after another. Damaged code is not run, and undamaged code is still found."""
     want = results("softmax", cache="")
     size = archive._HEADER.size + archive._ENTRY.size * archive.Archive(built)._count
     damaged = bytearray(built)
@@ -156,7 +156,7 @@ def _changed(content: bytes, at: int) -> bytes:
 
 
 def test_entries_that_changed_places_are_not_run(tmp_path):
-    """Two entries whose digests of contents and places were exchanged with those of the other."""
+    """Two entries that have exchanged the digests and places of their contents are not found."""
     archive.write(tmp_path / "two", {b"a": b"one", b"b": b"two"})
     content = (tmp_path / "two").read_bytes()
     at, size = archive._HEADER.size, archive._ENTRY.size

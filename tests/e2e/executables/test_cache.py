@@ -365,7 +365,7 @@ def test_a_saved_program_is_no_entry(tmp_path):
 
 
 def test_a_changed_byte_is_found_wherever_it_is(tmp_path):
-    """Or it is in what no one reads: then the entry is as good as before."""
+    """A changed byte is found, or nobody reads it: then the entry is as good as before."""
     want = compiled(tmp_path)(X)
     (path,) = files(tmp_path)
     good = path.read_bytes()

@@ -201,7 +201,7 @@ def test_a_mistake_of_the_function_stays_its_own():
 
 @pytest.mark.parametrize("constraint", ["n % 4 == 0", "mod(n, 4) == 0", "n == 4*(n // 4)", "n // 2 % 2 + n % 2 < 1"])
 def test_constraints(constraint, tmp_path):
-    """In one grammar wherever they are given."""
+    """A constraint has the same grammar wherever it is given."""
     exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((3,), jnp.float32))
     (tmp_path / "add.mlir").write_text(exported.mlir_module())
     programs = [
@@ -393,7 +393,7 @@ def test_constants_are_mapped_and_aligned(tmp_path):
 
 
 def private_bytes(path) -> int:
-    """What a mapping of a file takes beside the file's own pages, in bytes; -1 where it is not mapped."""
+    """Return the bytes of a file's mapping that are not the file's own pages; -1 where the file is not mapped."""
     with open("/proc/self/smaps") as maps:
         parts = maps.read().partition(str(path))[2]
     found = re.search(r"Anonymous: +(\d+) kB", parts)
@@ -462,7 +462,7 @@ def test_constants_stay_as_they_are_where_a_kernel_reads_them_so(tmp_path, read,
 
 
 def test_a_program_that_is_saved_before_it_is_packed(tmp_path):
-    """As one for another machine is: the machine that loads it packs."""
+    """A program for another machine is saved before its weights are packed. The machine that loads it packs them."""
     w = np.random.default_rng(0).standard_normal((128, 192), np.float32)
     with_forms = hlo_disc.compile(lambda x: x @ jnp.asarray(w), "f32[n, 128]").program
     bare = with_forms._replace(constants=(w,), forms=())
@@ -507,7 +507,7 @@ def header_of(path):
 
 
 def within(header, **fields):
-    """The header with other fields of the program."""
+    """Return the header with other fields of the program."""
     return header | {"program": header["program"] | fields}
 
 
@@ -594,7 +594,7 @@ def test_a_damaged_header_is_refused(exe, tmp_path, change, message):
 
 
 def test_no_field_of_the_header_can_be_missing_or_of_another_type(tmp_path):
-    """Every place of a header with all kinds of records, one after another, with something else or nothing there."""
+    """Every element of a header with all kinds of records is replaced or removed, one after another."""
     exe = hlo_disc.compile(lambda x, y: (jnp.fft.fft(x + 1), x @ y, x @ jnp.ones((3, 5))), "f32[n, 3]", "f32[3, n]")
     exe.save(tmp_path / "a.disc")
     tried = 0
@@ -611,7 +611,7 @@ def test_no_field_of_the_header_can_be_missing_or_of_another_type(tmp_path):
 
 
 def places(node, path=()):
-    """The paths to everything within a header, but for what is only shown."""
+    """Yield the paths to everything within a header, but for what is only shown."""
     if path:
         yield path
     for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
@@ -620,7 +620,7 @@ def places(node, path=()):
 
 
 def replaced(node, path, other):
-    """A header with `other` at a place, with nothing there if it is None."""
+    """Return a header with `other` at a path, or with nothing there if it is None."""
     first, *rest = path
     items = dict(node) if isinstance(node, dict) else dict(enumerate(node))
     if rest:
@@ -633,7 +633,7 @@ def replaced(node, path, other):
 
 
 def test_any_damage_is_a_format_error(exe, tmp_path):
-    """Or it was in a gap between sections, and nothing has changed."""
+    """Damage is a format error, or it was in a gap between sections, and nothing has changed."""
     exe.save(tmp_path / "a.disc")
     data = (tmp_path / "a.disc").read_bytes()
     rng = np.random.default_rng(0)
@@ -664,7 +664,7 @@ def test_round_trip_of_the_record(exe, tmp_path):
 
 
 def test_a_program_that_is_not_mapped_outlives_its_file(tmp_path):
-    """A mapped one would end the process: the memory of a file that became shorter is gone."""
+    """A program that is not mapped outlives its file. A mapped one would end the process if the file became shorter."""
     w = np.random.default_rng(0).standard_normal((64, 300), np.float32)
     exe = hlo_disc.compile(lambda x: (x @ w, w[0] + x.sum()), "f32[n, 64]")
     exe.save(tmp_path / "layer.disc")

@@ -271,7 +271,7 @@ def test_layers_of_one_program_share_kernels():
 
 
 def test_long_sums_of_one_program_share_kernels_of_equal_tiles_alone():
-    """Nor do all launches have the same conditions: of the last one the call says how many columns there are."""
+    """The launches differ in their conditions, too: only the call says how many columns the last one has."""
     columns = (24, 33, 40, 70, 53, 96, 200, 2000)
     rng = np.random.default_rng(5)
     x, *ys = (rng.normal(size=(9000, n)).astype(np.float32) for n in (40, *columns))

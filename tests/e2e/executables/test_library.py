@@ -340,7 +340,7 @@ def test_libraries_keep_to_themselves_and_the_same_input_gives_the_same_bytes(ex
 
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 def test_a_library_with_kernels_of_a_gpu(folder, target, emulated_targets):
-    """On the driver that stands in for a GPU's: the image is in the code, and arguments travel there and back."""
+    """A library runs on the stand-in for a GPU's driver. The image is in the code; arguments travel there and back."""
     ctypes.CDLL(emulated.emulator()._name, ctypes.RTLD_GLOBAL)  # its kernels call the emulator
     exe = hlo_disc.compile(lambda x: (layer(x), x.sum()), "f32[n, 33]", target=target)
     name = target.replace("-", "_")

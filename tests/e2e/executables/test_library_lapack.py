@@ -39,14 +39,14 @@ def turned(x):
 
 
 def solved(x, y):
-    """With a Cholesky factor, from both sides."""
+    """Return a Cholesky factor, and what is solved with it from both sides."""
     factor = jnp.linalg.cholesky(x @ turned(x).conj() + 4 * jnp.eye(x.shape[-1], dtype=x.dtype))
     solve = lax.linalg.triangular_solve
     return factor, solve(factor, y, left_side=True, lower=True), solve(factor, turned(y), transpose_a=True, lower=True)
 
 
 def spectrum(x, y):
-    """What does not depend on which vectors a LAPACK takes: eigenvalues, and the matrix that all of it makes."""
+    """Return what does not depend on the vectors that a LAPACK takes: eigenvalues, and the matrix that they make."""
     values, vectors = jnp.linalg.eigh(hermitian(x))
     left, singular, right = jnp.linalg.svd(y, full_matrices=False)
     return (
@@ -64,7 +64,7 @@ def factors(x, y):
 
 
 def rest(x, y):
-    """Each other routine of the table."""
+    """Return results of each other routine of the table."""
     values, vectors = jnp.linalg.eig(x)
     form, basis = lax.linalg.schur(x)
     d = abs(lax.linalg.tridiagonal(hermitian(x))[1])
@@ -170,13 +170,13 @@ def test_cmake_brings_what_a_program_is_linked_with(exe, tmp_path):
 @needs_lapack
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread", ""])
 def test_calls_of_all_kinds_under_sanitizers(tmp_path, monkeypatch, sanitizers):
-    """Memory that a routine works in comes from the user, too, and runs out."""
+    """The memory that a routine works in comes from the user, too, and runs out."""
     exe = hlo_disc.compile(lambda x: x @ jnp.linalg.eigh(x.T @ x)[1], "f32[n, 33]")
     exercise(exe, tmp_path, monkeypatch, sanitizers, depth.examples(100, 1000))
 
 
 def wrapper(folder: Path, compiler: str) -> str:
-    """A compiler that finds no LAPACK."""
+    """Write a compiler that finds no LAPACK, and return its path."""
     path = folder / "without"
     path.write_text(
         '#!/bin/sh\ncase " $* " in *" -llapack "*) echo "ld: cannot find -llapack" >&2; exit 1;; esac\n'
@@ -205,7 +205,7 @@ CROSS = "aarch64-linux-gnu-g++"
 
 @pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"needs {CROSS}")
 def test_a_cross_compiler_is_asked_for_its_own(tmp_path):
-    """This machine's LAPACK is nothing to it; here one of AArch64 is made up."""
+    """A cross-compiler is asked for its own LAPACK, not for this machine's. Here one of AArch64 is made up."""
     program = sources.program(jnp.linalg.cholesky, "f32[n, n]", options=Options(target="aarch64"))
     with pytest.raises(UnsupportedOpError, match=r"LAPACK.*\n.*-llapack"):
         emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": wrapper(tmp_path, CROSS)})

@@ -26,7 +26,7 @@ LIMITS = Limits(1e11, None, RATES, RATES)
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a machine could do, which takes two seconds to measure."""
+    """Replace the limits of the machine, which take two seconds to measure, by fixed ones."""
     monkeypatch.setattr(measure, "_limits", lambda: LIMITS)
 
 
@@ -191,7 +191,7 @@ def test_a_jitted_function():
 
 
 def test_sizes_that_a_program_was_found_to_serve_later():
-    """With one row `x[:3]` has fewer than three, and the program for more was found to be right for that, too."""
+    """A program for more rows is found to be right for one row, too, though `x[:3]` then has fewer than three."""
     f = hlo_disc.jit(lambda x: jnp.linalg.norm(x - x.mean(0)) + x[:3].sum())
     for n in (5, 7, 2, 1):
         f(ones(n, 4))
@@ -215,7 +215,7 @@ def test_a_jitted_function_with_other_arguments():
 
 
 def account(*kernels: str, flow: list[Any] | None = None) -> Account:
-    """A launch for each text, of the forms that it names."""
+    """Return an account with a launch for each text, of the forms that it names."""
     launches = [
         Launch([Form(k, [], False, False, "0") for k in text.split()], [], [], "8", "1", "", 0) for text in kernels
     ]

@@ -64,13 +64,13 @@ def numbers(start: float = 0, size: int = SIZE) -> np.ndarray:
 
 
 def told() -> str:
-    """What goes wrong when all is done that waits."""
+    """Let all work that waits finish, and return the driver's report of what went wrong."""
     emulated.emulator().fake_finish()
     return emulated.emulator().fake_failure().decode()
 
 
 def failing(what: str, *arguments: object) -> str:
-    """What is said of a call of the driver that it refuses."""
+    """Check that the driver refuses a call, and return its message."""
     with pytest.raises(frameworks.DriverError):
         call(what, *arguments)
     return emulated.emulator().fake_failure().decode()
@@ -159,7 +159,7 @@ def test_memory_is_there_behind_its_allocation_and_before_it_is_freed(framework)
 
 def test_memory_goes_to_others_when_it_is_freed_and_to_its_own_stream_before(framework):
     def again(stream: int) -> bool:
-        """Whether the block is handed out again; it is not every time."""
+        """Return whether one of a few allocations gets the block again. Not each one does."""
         got = []
         while len(got) < 20 and address not in got:
             got.append(made("cuMemAllocAsync", 4 * SIZE, stream))
@@ -177,7 +177,7 @@ def test_memory_goes_to_others_when_it_is_freed_and_to_its_own_stream_before(fra
 
 
 def test_a_free_in_an_idle_stream_lets_another_one_write_what_a_third_reads(framework):
-    """What the runtime must not do with results: free them in a stream of its own, at once."""
+    """The runtime must not free results at once in a stream of its own: another stream writes what a third reads."""
     a, b, idle = *framework.streams[1:], framework.new_stream()
     wrong = 0
     for k in range(10):
@@ -256,13 +256,13 @@ def combined(x, y):
 
 
 def counted(x, y):
-    """A loop whose condition the host reads, and numbers that it writes."""
+    """Compute a loop whose condition the host reads, and a result with numbers that the host writes."""
     i, x = lax.while_loop(lambda s: s[1].sum() < 1000, lambda s: (s[0] + 1, s[1] + y * y + 1), (jnp.int32(0), x))
     return x + i.astype(np.float32)
 
 
 def looked_up(x, y):
-    """Constants, and memory for what is computed in between."""
+    """Compute with constants, and with memory for intermediate values."""
     return (jnp.cumsum(x) * 0 + y)[:, None] + jnp.asarray(TABLE)
 
 
@@ -276,7 +276,7 @@ def program(name: str, target: str = "emulated-cuda") -> Callable[..., list[obje
 
 @functools.cache
 def compiled(name: str, target: str) -> Callable[..., list[object]]:
-    """A function of two arrays, compiled, and called once: its constants are on the GPU."""
+    """Compile a function of two arrays and call it once, so that its constants are on the GPU."""
     executable = hlo_disc.compile(PROGRAMS[name], "f32[n]", "f32[n]", target=target)
 
     def called(x: object, y: object) -> list[object]:
@@ -288,7 +288,7 @@ def compiled(name: str, target: str) -> Callable[..., list[object]]:
 
 
 def right(name: str, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """What such a program computes; of integers, so that it is exact."""
+    """Return the right results of such a program. Numbers are integers, so that results are exact."""
     if name == "combined":
         return [x * 2 + y, y - x]
     if name == "looked_up":
@@ -301,7 +301,7 @@ def right(name: str, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
 
 @pytest.fixture(params=["pinned", "not pinned", "strict"])
 def memory(request, emulated_targets) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
-    """Copies an array to where a driver, which is hostile, reads it."""
+    """Yield a function that copies an array to where a hostile driver reads it."""
     with emulated.hostile(LATE, request.param == "strict"):
         framework = Framework()
         yield framework.pinned if request.param == "pinned" else np.copy
@@ -310,7 +310,7 @@ def memory(request, emulated_targets) -> Iterator[Callable[[np.ndarray], np.ndar
 
 
 def consumed(result: object, stream: int | None, reader: int) -> np.ndarray:
-    """What a consumer will have read in a stream, who names one, and lets go of the result at once."""
+    """Return what a consumer will have read in a stream. It names a stream, and lets go of the result at once."""
     held = Taken(frameworks.here(), result, stream)
     found = held.read(reader)
     held.drop()
@@ -318,7 +318,7 @@ def consumed(result: object, stream: int | None, reader: int) -> np.ndarray:
 
 
 def consumed_alike(results: Iterable[object], expected: Iterable[np.ndarray], stream: int, reader: int) -> None:
-    """Results are right that are read like this, and gone before that is done."""
+    """Check results that are read like this, and that are gone before the reads are done."""
     found = [consumed(result, stream, reader) for result in results]
     call("cuStreamSynchronize", reader)
     for array, wanted in zip(found, expected, strict=True):
@@ -348,7 +348,7 @@ def test_arguments_of_the_host_may_change_after_a_call(name, size, memory):
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("kinds", [*itertools.product((Streamed, Streamless, None), repeat=2)][:-1])
 def test_arguments_may_go_after_a_call(name, kinds, framework):
-    """What comes next in their memory is not what the call reads."""
+    """Arguments may be freed after a call: what is written to their memory next is not what the call reads."""
     f = program(name)
     x, y = numbers(), numbers(3)
     for stream in framework.streams * 2:
@@ -360,7 +360,7 @@ def test_arguments_may_go_after_a_call(name, kinds, framework):
 
 
 def test_an_argument_of_another_stream_may_go_after_a_call(framework):
-    """Its framework knows nothing of the call's stream: the call waits."""
+    """An argument's framework may know nothing of the call's stream: the call waits."""
     f, (a, b) = program("combined"), framework.streams[1:]
     for first, second in ((Streamed, Streamless), (Streamless, Streamed)):
         framework.switch(b)
@@ -378,7 +378,7 @@ def test_an_argument_of_another_stream_may_go_after_a_call(framework):
 
 
 class Elsewhere(Streamed):
-    """Of another framework, with a stream of its own."""
+    """A tensor of another framework, with a stream of its own."""
 
     __module__ = "framework_elsewhere"
 
@@ -387,7 +387,7 @@ class Elsewhere(Streamed):
 
 
 def test_arguments_of_two_frameworks_may_go_after_a_call(framework):
-    """Of which the second one knows nothing of the call's stream."""
+    """Arguments of two frameworks may be freed after a call. The second one knows nothing of the call's stream."""
     f, (a, b) = program("combined"), framework.streams[1:]
     contexts.register_stream(Elsewhere.__module__, lambda: b)
     for _ in range(5):
@@ -404,7 +404,7 @@ def test_arguments_of_two_frameworks_may_go_after_a_call(framework):
 
 
 def overwriting(framework: Framework, stream: int, count: int = 4) -> None:
-    """What others do at once with the memory of results that is free."""
+    """Overwrite the free memory of results at once, as other allocations do."""
     for _ in range(count):
         address = made("cuMemAllocAsync", 4 * SIZE, stream)
         source = framework.pinned(np.full(SIZE, 99, np.float32))
@@ -416,7 +416,7 @@ def overwriting(framework: Framework, stream: int, count: int = 4) -> None:
 @pytest.mark.parametrize("kind", [Streamed, Streamless])
 @pytest.mark.parametrize("target", KINDS)
 def test_a_result_is_read_in_a_stream_that_nobody_named(target, kind, of_default, late):
-    """As JAX does: it names one, reads in another, later, and has let go of the result before that is done."""
+    """A consumer such as JAX names a stream, reads later in another, and lets go of the result before that ends."""
     framework = Framework(5, KINDS[target])
     f = program("combined", target)
     a, named, reader, other = framework.streams[1:]
@@ -437,7 +437,7 @@ def test_a_result_is_read_in_a_stream_that_nobody_named(target, kind, of_default
 
 @pytest.mark.parametrize("of_default", [False, True])
 def test_a_consumer_that_wants_nobody_to_wait(of_default, framework):
-    """It says so by -1, waits by itself, reads in any stream and lets go of the result at once."""
+    """A consumer that says -1 waits by itself, reads in any stream and lets go of the result at once."""
     f, (a, reader) = program("combined"), framework.streams[1:]
     framework.switch(0 if of_default else a)
     for k in range(5):
@@ -475,7 +475,7 @@ def test_arguments_at_any_address(framework):
 
 
 def test_a_program_may_go_after_a_call(tmp_path, framework):
-    """Its constants and kernels are there until they have been used."""
+    """A program's constants and kernels are there until they have been used."""
     hlo_disc.compile(looked_up, "f32[n]", "f32[n]", target="emulated-cuda").save(tmp_path / "x.disc")
     for _ in range(3):
         f = hlo_disc.load(tmp_path / "x.disc")
@@ -506,7 +506,7 @@ def test_a_program_whose_constants_do_not_get_to_the_gpu(target, tmp_path):
 
 
 def mapped(array: np.ndarray) -> np.ndarray:
-    """A copy in memory that is the process's no longer when it goes."""
+    """Return a copy in memory that is no longer the process's when the copy is freed."""
     copy = np.frombuffer(mmap.mmap(-1, array.nbytes), array.dtype)
     copy[:] = array
     return copy
@@ -516,7 +516,7 @@ def mapped(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("target", KINDS)
 def test_a_call_that_fails(target, name, strict):
-    """What it reads may go, what it has made is freed, and the next call is right."""
+    """Arguments of a call that fails may be freed, what it has made is freed, and the next call is right."""
     with emulated.hostile(LATE + 1, strict) as driver:
         framework = Framework(kind=KINDS[target])
         f = program(name, target)
@@ -579,7 +579,7 @@ class Interleaving:
         self.tensors.append(self.framework.put(self.array(), kind, offset))
 
     def argument(self) -> tuple[object, np.ndarray]:
-        """One of any kind, and what it holds."""
+        """Return an argument of any kind, and what it holds."""
         small = [(x, array) for x, _, array in self.results if array.ndim == 1 and abs(array).max() < 1000]
         if small and self.chance(4):
             return small[self.random.integers(len(small))]
@@ -622,7 +622,10 @@ class Interleaving:
                 self.results.append((result, computes, array))
 
     def consume(self) -> None:
-        """A consumer names a stream. If that computes the result, nobody waits; or it is finished, for all streams."""
+        """Let a consumer take a result.
+
+        If it names the stream that computes the result, nobody waits. Else the result is finished for all streams.
+        """
         if self.results:
             result, computes, array = self.results.pop(self.random.integers(len(self.results)))
             named = self.pick([self.framework.current, *self.framework.streams])
@@ -632,7 +635,7 @@ class Interleaving:
                 self.results.append((result, computes, array))
 
     def read(self) -> None:
-        """A consumer lets go of what it has put a read of into its stream."""
+        """Put a read of a consumer's result into a stream, and let go of the result."""
         if self.held:
             held, only, array = self.held.pop(self.random.integers(len(self.held)))
             self.reads.append((held.read(self.pick(self.framework.streams) if only is None else only), array))
@@ -697,7 +700,7 @@ def test_interleavings(part):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_threads(seed):
-    """Each has a framework of its own; any of them does work that others have left."""
+    """Each thread has a framework of its own. Any of them may do work that others have left."""
     failures: list[BaseException] = []
 
     def run(number: int) -> None:

@@ -96,7 +96,7 @@ class Xla:
     def recorded(
         self, *arrays: np.ndarray, stages: Sequence[int] = (INITIALIZE,), before: Callable[[], object] = int
     ) -> Iterator[Callable]:
-        """A function of arrays of the same types, which repeats what a call puts into the stream.
+        """Record a call; yield a function of arrays of the same types that repeats what it puts into the stream.
 
         before: called between the stages and what is recorded.
         """
@@ -120,7 +120,7 @@ class Xla:
 
     @contextlib.contextmanager
     def _placed(self, arrays: Sequence[np.ndarray], short: int = 0, offset: int = 0) -> Iterator[tuple]:
-        """The types of results, and those of arguments, results and the arena with memory for them.
+        """Yield the types of results, and the types of arguments, results and the arena with memory for them.
 
         Memory is aligned as XLA's may be, and that of arguments so many bytes behind.
         """
@@ -223,7 +223,7 @@ def test_programs(name, target, xla):
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_operands_at_any_address(name, target, xla):
-    """JAX takes tensors of others over as they lie: parts of larger ones begin anywhere."""
+    """Operands begin at any address: JAX takes over others' tensors, which may be parts of larger ones."""
     function, specs = PROGRAMS[name]
     call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
     for offset, n in itertools.product((4, 20), (7, 100)):
@@ -235,7 +235,7 @@ def test_operands_at_any_address(name, target, xla):
 
 
 def test_an_arena_that_is_full_has_room_to_be_aligned(xla):
-    """Its last slot is that of the sums, of which there are as many as fill it."""
+    """An arena's last slot is that of the sums, of which there are as many as fill it."""
     call = Xla(xla, hlo_disc.compile(lambda x: jnp.sort(jnp.cumsum(x)), "f32[n]", target="emulated-cuda"))
     for n in (16, 64):
         x = np.arange(n, dtype=np.float32)
@@ -245,7 +245,7 @@ def test_an_arena_that_is_full_has_room_to_be_aligned(xla):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_driver_that_does_all_late(name, xla):
-    """Waits are for what is read back alone: all else is in the order of XLA's stream."""
+    """Calls wait only for what is read back: all else is in the order of XLA's stream."""
     function, specs = PROGRAMS[name]
     call = Xla(xla, hlo_disc.compile(function, *specs, target="emulated-cuda"))
     waits = emulated.emulator().fake_waits
@@ -271,7 +271,7 @@ def test_all_is_put_into_the_stream_of_xla(xla):
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "what is read back"])
 def test_calls_can_be_recorded(name, target, xla):
-    """As XLA records a stream into a command buffer, and repeats it with other numbers in the same memory."""
+    """Calls are recorded as XLA records a command buffer, and repeated with other numbers in the same memory."""
     function, specs = PROGRAMS[name]
     call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
     assert call.native.recordable
@@ -285,7 +285,7 @@ def test_calls_can_be_recorded(name, target, xla):
 
 
 def test_what_is_loaded_while_a_stream_is_recorded_is_refused(xla):
-    """This is why there is the stage that prepares: the driver refuses everything but launches."""
+    """The driver refuses all but launches while a stream is recorded. This is why there is a stage that prepares."""
     call = Xla(xla, hlo_disc.compile(jnp.tanh, "f32[n]", target="emulated-cuda"))
     with pytest.raises(Failed) as failed, call.recorded(np.ones(3, np.float32), stages=()):
         pass
@@ -390,9 +390,9 @@ def test_what_the_driver_says_is_the_error_of_the_call(xla):
 
 @pytest.mark.parametrize("recordable", [False, True])
 def test_xla_itself_takes_the_handlers(recordable):
-    """Not the frame of these tests: XLA checks the versions and sizes of what a handler says and asks for.
+    """XLA itself, and not the frame of these tests, checks the versions and sizes of what a handler says and asks for.
 
-    It comes as far as the stream, which a CPU lacks.
+    The call comes as far as the stream, which a CPU lacks.
     """
     executable = hlo_disc.compile(jnp.tanh, "f32[n]", target="emulated-cuda")
     x, name = jnp.ones(5), f"handler_of_a_gpu_{recordable}"
@@ -420,7 +420,7 @@ def test_products_of_a_library_are_in_their_stream_with_their_memory(api, xla):
 
 @pytest.mark.parametrize("api", ["cuda", "hip"])
 def test_products_of_a_library_can_be_recorded(api, xla):
-    """With a kernel of ours between them, and where the library declines once it is recorded, one in place of them."""
+    """A library's products can be recorded, around a kernel of ours. If the library declines, ours replace them."""
     library = emulated.products(api)
     emulated.register_products(least=64)
     function, specs = lambda x, y: jnp.tanh(x @ y) @ y.T, ("f32[n, 8]", "f32[8, m]")

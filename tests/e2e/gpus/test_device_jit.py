@@ -22,13 +22,13 @@ PLATFORMS = ("cpu", "cuda", "rocm")
 
 
 def targets(f) -> list[str]:
-    """Of the programs that there are."""
+    """Return the targets of a function's programs."""
     functions = [flat for programs in f._by_settings.values() for flat in programs.functions.values()]
     return [executable.program.target for flat in functions for executable in flat.executables()]
 
 
 def calls(function, platform: str, *arrays) -> list[str]:
-    """The numbers of the executables that XLA's program would call."""
+    """Return the numbers of the executables that XLA's program would call."""
     text = jax.jit(function).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
     return re.findall(r"custom_call @hlo_disc_call.*?executable = (\d+)", text)
 
@@ -75,7 +75,7 @@ def test_what_a_kernel_of_a_level_is_for_is_kept():
 
 @pytest.fixture
 def platform(monkeypatch) -> dict[str, str]:
-    """Where JAX's arrays are said to lie; the target "cuda" is emulated."""
+    """Return a mapping that says where JAX's arrays lie: tests set it. The target "cuda" is emulated."""
     said = {"platform": "cpu"}
     monkeypatch.setattr(registry, "_TARGETS", {**registry._TARGETS, "cuda": lambda: emulated.Emulated(NVIDIA)})
     for module in (context, primitives):

@@ -57,7 +57,7 @@ class Tensor:
 
 
 def contents(result: object, **stream: int | None) -> np.ndarray:
-    """Of a result, as a consumer takes it over and lets go of it."""
+    """Return the contents of a result. It is taken over and let go of as a consumer does."""
     capsule = result.__dlpack__(**stream)
     raw = Raw.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
     api.PyCapsule_SetName(capsule, b"used_dltensor")
@@ -234,7 +234,7 @@ def test_a_program_for_the_cpu_refuses_what_is_on_a_gpu():
 
 
 class Functions(ctypes.Structure):
-    """DLPackExchangeAPI."""
+    """The C structure DLPackExchangeAPI."""
 
     LOOK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
     STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
@@ -273,7 +273,7 @@ class ExchangedAdapter:
 
 @pytest.mark.parametrize("target", KINDS)
 def test_tensors_by_c_functions(target, monkeypatch):
-    """They are looked at where they lie, in the stream that their framework says, unless the call is in another one."""
+    """C functions read tensors in place, in their framework's stream, unless the call is in another one."""
     kind = KINDS[target]
 
     def look(tensor: Exchanged, out: int) -> int:

@@ -1,4 +1,4 @@
-"""How much fast memory a block has: forms that fit at all sizes, and a driver that refuses the others."""
+"""The fast memory that a block has: forms that fit at all sizes, and a driver that refuses the others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rows_of_all_lengths(name, target):
 
 
 def test_what_is_kept_is_kept_as_long_as_it_fits():
-    """By the traffic of a softmax: what is computed again is read again."""
+    """A softmax keeps its row in fast memory as long as the row fits. Longer rows have a form that keeps nothing."""
     text = hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="emulated-cuda").explain(full=True)
     limit = nvptx.DEVICE.fast_limit
     assert f"4*n <= {limit}" in text and "unstaged" in text
@@ -109,7 +109,7 @@ def test_rooms_of_a_fixed_size(name, target):
 @pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "bf16"])
 def test_dots(dtype, target):
-    """Few rows, and enough for the largest tiles."""
+    """Dots have few rows, or enough of them for the largest tiles."""
     with jax.enable_x64():
         executable = hlo_disc.compile(lambda x, y: x @ y, f"{dtype}[m, k]", f"{dtype}[k, n]", target=target)
         for m, k, n in ((3, 200, 40), (16, 65, 33), (17, 130, 20), (1030, 9, 2050)):

@@ -33,7 +33,7 @@ TYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f16"
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(emulated_targets, request) -> Iterator[None]:
-    """Targets whose dots are a library's from LEAST on."""
+    """Register targets whose dots are a library's from LEAST on, and check that nothing is left of a test."""
     emulated.register_products(LEAST)
     before = ral.device_blocks(), ral.live_bytes(), request.session.testsfailed
     yield
@@ -96,7 +96,7 @@ def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
 
 
 def compare(result: Any, expected: Any, *where: Any) -> None:
-    """Equal but for the order of the sums."""
+    """Check that results are equal but for the order of the sums."""
     assert result.shape == expected.shape and result.dtype == expected.dtype
     rounding = float(ml_dtypes.finfo(result.dtype).eps) if result.dtype.kind != "i" else 0
     wanted = np.asarray(expected, np.float64)
@@ -111,7 +111,7 @@ def products(specs: tuple[str, ...], name: str, m: int, k: int, n: int) -> int:
 
 @functools.cache
 def expected_of(name: str, m: int, k: int, n: int) -> np.ndarray:
-    """What XLA computes, for both vendors."""
+    """Return XLA's result, which both vendors have to give."""
     function, specs = PROGRAMS[name]
     return np.asarray(jax.jit(function)(*arrays(specs, m, k, n)))
 
@@ -164,7 +164,7 @@ def test_a_product_is_as_exact_as_asked_for(precision, name, cuda, hip, api):
 
 
 def test_one_shape_in_two_precisions(api):
-    """What the library chose for one is not what it takes for the other."""
+    """The library's choice for a shape in one precision is not taken for the other precision."""
     library, asked = emulated.products(api), []
 
     def both(x, y):
@@ -180,7 +180,7 @@ def test_one_shape_in_two_precisions(api):
 
 @pytest.mark.parametrize("side", ["rows", "columns"])
 def test_rows_or_columns_that_lie_in_the_same_place(side, api):
-    """Their stride is 0, which the library has no word for."""
+    """Rows or columns in the same place have stride 0, which the library cannot express."""
 
     def product(x, y, z):
         same = jnp.broadcast_to(x, (z.shape[0], x.shape[0]))
@@ -210,7 +210,7 @@ def test_a_cpu_asks_for_no_library():
 
 
 def test_products_in_a_loop_of_sizes_that_are_known(api):
-    """Conditions that facts decide are not asked."""
+    """Conditions on sizes that facts decide are not checked by a call."""
 
     def power(x):
         return lax.fori_loop(0, 3, lambda i, y: y @ x, x)
@@ -271,7 +271,7 @@ def test_every_call_of_the_library_may_fail(api):
 
 
 def test_a_process_without_a_library_and_one_that_does_not_start():
-    """A library may be loaded later, and may start later. It is started once a process, so this is one of its own."""
+    """A library may be loaded later, and may start later. It is started once a process, so this test has its own."""
     program = f"""
 import sys; sys.path[:0] = {[str(Path(emulated.__file__).parent), str(Path(__file__).parent)]!r}
 import emulated, numpy as np, hlo_disc
@@ -298,7 +298,7 @@ assert (run(x) == 9).all() and library.fake_multiplied() == 1
 
 
 def test_a_library_that_only_the_system_has(tmp_path):
-    """Where the process has none, it is searched for as the system searches libraries."""
+    """A process that has no library searches for one as the system searches libraries."""
     in_a_process(
         f"""
 import sys; sys.path[:0] = {[str(Path(emulated.__file__).parent)]!r}

@@ -1,4 +1,4 @@
-"""What a compiled function does on two CPU devices; a program of its own, for JAX counts its devices once a process."""
+"""A compiled function on two CPU devices. This is a program of its own: JAX counts its devices once a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on_mesh(f: Callable[..., Any], out: Any = PARTS, **options: Any) -> Callable
 
 
 def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Of weights that are the same everywhere: JAX sums it over the devices by itself."""
+    """Return the gradient by weights that are the same on all devices: JAX sums it over the devices by itself."""
     return on_mesh(lambda x, w: jax.grad(lambda w: f(x, w).sum())(w), P())
 
 

@@ -33,7 +33,7 @@ def like(x):
 
 
 def noted(log, what):
-    """A callback that notes its arguments and gives back the first one, doubled."""
+    """Return a callback that notes its arguments and gives back the first one, doubled."""
 
     def note(*arrays):
         log.append((what, *(np.asarray(a).tolist() for a in arrays)))
@@ -126,7 +126,7 @@ def in_cond(log):
 
 
 def before_and_after_an_update(log):
-    """The array is updated in place, though the second call reads what it was."""
+    """An array is updated in place, though the second callback reads what it was."""
 
     def f(x):
         y = jnp.concatenate([x, x]) * 2
@@ -162,7 +162,7 @@ def by_the_size(log):
 
 
 def size_from_outside(log):
-    """The callback reads a size that it is not given: there is a program for each."""
+    """The callback reads a size that is not its argument, so there is a program for each size."""
 
     def f(x):
         n = x.shape[0]
@@ -293,7 +293,7 @@ def test_is_as_with_jax_jit(name):
 
 
 def test_calls_are_ordered_when_nothing_else_says_so():
-    """What they are given does not depend on each other, and is made by kernels of its own."""
+    """Ordered calls keep their order though nothing else says so: other kernels make each one's arguments."""
     log = []
 
     @hlo_disc.jit(dims={"x": "(n)"})
@@ -307,7 +307,7 @@ def test_calls_are_ordered_when_nothing_else_says_so():
 
 
 def test_one_program_serves_all_sizes_whatever_makes_the_function():
-    """A function that each trace makes anew is the same one, with the same things around it."""
+    """A function that each trace makes anew counts as the same one, if it captures the same."""
     scale = 2.0
 
     @hlo_disc.jit(dims={"x": "(n, 2)"})
@@ -480,7 +480,7 @@ def test_many_threads():
 
 
 def test_inside_jax():
-    """What has no effect is compiled by us; what has one becomes part of what JAX traces, which orders it."""
+    """A callback without effects is compiled by us. One with effects is part of what JAX traces, which orders it."""
     f = hlo_disc.jit(lambda x: jax.vmap(sine)(x * x).sum())
     x = jnp.arange(1.0, 5)
     expected = jax.grad(lambda x: jnp.sin(x * x).sum())(x)
@@ -520,7 +520,7 @@ def test_effects_inside_jax():
 
 
 def test_a_program_called_while_jax_traces_runs_now():
-    """Its arrays are known, and so are those that the function makes."""
+    """A program whose arrays are known runs at once, though JAX traces. Arrays that the function makes are known."""
     f = hlo_disc.jit(lambda x: jax.pure_callback(lambda a: jnp.asarray(a) + jnp.ones(2), like(x), x))
     constant = jnp.ones(2)
     assert jax.jit(lambda x: x + f(constant).sum())(1.0) == 5

@@ -1,4 +1,4 @@
-"""Kernels that a call is compiled without: made when they are launched, or by the thread behind it."""
+"""Kernels that a program lacks when it is called first: made when they are launched, or before by a thread."""
 
 import gc
 import logging
@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def on_demand(monkeypatch):
-    """No thread makes what is deferred."""
+    """Let no thread make what is deferred."""
     monkeypatch.setattr(deferred.background, "add", lambda kernels: kernels.packs_inputs.open())
 
 
@@ -35,7 +35,7 @@ def draw(*shape):
 
 
 def columns(options=None, **overrides):
-    """A function of four kernels: for few or many columns, for few or many rows."""
+    """Return a jitted function of four kernels: for few or many columns, for few or many rows."""
     return hlo_disc.jit(lambda x: x.sum(0), dims={"x": "n, m"}, options=options, **{"cache": "", **overrides})
 
 
@@ -341,7 +341,7 @@ def test_a_convolution_has_the_same_bits(on_demand):
 
 
 def test_inputs_are_packed_when_the_kernels_for_it_are_there(monkeypatch):
-    """So the second call with an array waits for nothing."""
+    """Inputs are packed once the kernels for it are there, so the second call with an array waits for nothing."""
     waiting: list[deferred.Deferred] = []
     monkeypatch.setattr(deferred.background, "add", waiting.append)
     f = hlo_disc.jit(lambda x, w: x @ w, dims={"x": "n, 32"}, cache="")
@@ -378,7 +378,7 @@ def test_calls_that_make_all_kernels_complete_the_program(monkeypatch):
 
 
 def test_nothing_is_packed_where_a_kernel_for_it_cannot_be_made(monkeypatch):
-    """The forms that are there work."""
+    """Inputs are not packed where a kernel for it cannot be made. The forms that are there work."""
     waiting: list[deferred.Deferred] = []
     monkeypatch.setattr(deferred.background, "add", waiting.append)
     f = hlo_disc.jit(lambda x, w: x @ w, dims={"x": "n, 32"}, cache="")
@@ -399,7 +399,7 @@ def test_nothing_is_packed_where_a_kernel_for_it_cannot_be_made(monkeypatch):
 
 
 def test_a_kernel_may_be_asked_for_while_its_thread_makes_it(on_demand, monkeypatch):
-    """As by a handler of a signal."""
+    """A kernel may be asked for while its thread makes it, as by a handler of a signal."""
     f, x = columns(), draw(513, 17)
     f(draw(8, 5))
     make, inside = Unmade.make, []

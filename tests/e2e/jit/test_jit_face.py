@@ -1,4 +1,4 @@
-"""What else a user of jax.jit finds on hlo_disc.jit and its executables: how they are shown, copied, looked into."""
+"""The rest of what a user of jax.jit finds on hlo_disc.jit: functions and executables are shown, copied, inspected."""
 
 from __future__ import annotations
 
@@ -247,14 +247,14 @@ def test_programs_may_be_cleared_while_they_run():
 
 
 def unusable(caught):
-    """What warnings say of donated arrays that stay."""
+    """Return the types of the donated arrays that stay, as warnings list them for each call."""
     texts = [str(w.message) for w in caught]
     assert all(text.startswith("Some donated buffers were not usable: ") for text in texts)
     return [re.findall(r"[\w<>]+\[[\d,]*\]", text.partition("\nSee")[0]) for text in texts]
 
 
 def donating(jit, fn, arrays, **settings):
-    """For two calls: results, which arrays are deleted, what warnings say."""
+    """Call a function twice. Return for each call its results, which arrays are deleted, and what warnings say."""
     f, made = jit(fn, **settings), []
     for _ in range(2):
         given = jax.tree.map(lambda x: x.copy(), arrays)

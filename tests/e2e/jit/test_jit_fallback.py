@@ -1,4 +1,4 @@
-"""What hlo_disc cannot compile runs through jax.jit: warned of once, counted, right in every kind of call."""
+"""Functions that hlo_disc cannot compile run through jax.jit: warned of once, counted, right in every kind of call."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from hlo_disc.tracing.values import is_symbolic
 
 @pytest.fixture(autouse=True)
 def without_cosine(monkeypatch):
-    """Makes the compiler not know an op, so that these tests hold whatever it learns."""
+    """Remove an op from what the compiler knows, so that these tests hold whatever it learns."""
     monkeypatch.delitem(HANDLERS, "stablehlo.cosine")
 
 
 def unsupported_line(x: Any) -> Any:
-    """Twice `x`."""
+    """Return twice `x`, by an op that the compiler does not know here."""
     return jnp.cos(x * 0) + (x * 2 - 1)
 
 
@@ -157,7 +157,7 @@ class TestCalls:
 
 
 def test_a_program_that_was_compiled_stays_in_use():
-    """Compiled at the first size; what the second would need is not supported."""
+    """A program for the first size stays in use, though the second size needs an op that is not supported."""
 
     @hlo_disc.jit
     def f(x):
@@ -172,7 +172,7 @@ def test_a_program_that_was_compiled_stays_in_use():
 
 
 def test_what_has_to_know_its_sizes():
-    """A loop over a size: one program for each."""
+    """A loop over a size needs one program for each size."""
     f = hlo_disc.jit(lambda x: sum(x[i] * i for i in range(x.shape[0])))
     for n, total in ((3, 3), (4, 6), (5, 10), (3, 3), (4, 6)):
         assert f(jnp.ones(n)) == total
@@ -181,7 +181,7 @@ def test_what_has_to_know_its_sizes():
 
 
 def test_sizes_that_the_program_for_all_sizes_refuses():
-    """`x[:1]` of a symbolic size needs one element; without one it is the same program, of nothing."""
+    """`x[:1]` of a symbolic size needs one element. An empty `x` takes the same program, with an empty result."""
     for dims in (None, {"x": "(n)"}):
         f = hlo_disc.jit(lambda x: x[:1], dims=dims)
         for n in (3, 5, 0):
@@ -238,7 +238,7 @@ class Pairs:
 
 @pytest.fixture
 def pair(monkeypatch):
-    """A primitive that makes two arrays a `Pairs`."""
+    """Register a primitive that makes two arrays a `Pairs`."""
     primitive = core.Primitive("pair")
     primitive.def_abstract_eval(lambda x, y: core.ShapedArray(x.shape, Pair()))
     mlir.register_lowering(primitive, mlir.lower_fun(lambda x, y: jnp.stack([x, y], -1), multiple_results=False))
@@ -264,7 +264,7 @@ def test_element_types_of_jax_alone(pair):
 
 
 def test_calls_are_counted_in_threads():
-    """By types alone, without looking into the arguments."""
+    """Calls are counted by types alone, without looking into the arguments."""
     f = hlo_disc.jit(program)
     with pytest.warns(FallbackWarning):
         f(jnp.ones(3))
@@ -275,7 +275,7 @@ def test_calls_are_counted_in_threads():
 
 @pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
 def test_arguments_of_the_same_types_that_are_other_things():
-    """A call that runs through jax.jit is known by the types of its arguments, whatever is in them."""
+    """A call that runs through jax.jit is recognised by the types of its arguments, whatever is in them."""
     f = hlo_disc.jit(lambda tree, x=1.0: jax.tree.map(lambda v: unsupported_line(v) * x, tree))
     ones = np.ones(2, np.float32)
     for kind in (jnp.asarray, np.asarray):
@@ -364,7 +364,7 @@ KINDS = {
 
 @pytest.mark.parametrize("call", KINDS, ids=lambda call: call.__name__)
 def test_messages(call):
-    """Each names the user's line, is short and without colours, and says what to do; it is an error where wanted."""
+    """A message names the user's line, is short and without colours, and says what to do. It is an error on demand."""
     texts = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FallbackWarning)

@@ -17,7 +17,7 @@ KINDS = ["threefry2x32", "rbg", "unsafe_rbg"]
 
 
 def same(got, want, arrays=jax.Array):
-    """Whether results are those of jax.jit; `arrays` is what an array is that has a form in numpy too."""
+    """Check that results are those of jax.jit. arrays: the type of an array that has a form in numpy too."""
     assert jax.tree.structure(got) == jax.tree.structure(want)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
@@ -34,7 +34,7 @@ def same(got, want, arrays=jax.Array):
 
 
 def check(fn, *calls, arrays=jax.Array, **settings):
-    """Compare calls, one after another, each twice, with jax.jit; and all together inside jax.jit."""
+    """Compare calls with jax.jit: one after another, each twice, and then each inside jax.jit."""
     f, reference = hlo_disc.jit(fn, **settings), jax.jit(fn)
     for args in calls:
         for _ in range(2):
@@ -172,7 +172,7 @@ def test_float0_with_dims():
 
 
 def test_gradients_of_integers():
-    """What makes float0: jax.grad with integers, inside the function."""
+    """A gradient by integers inside the function has type float0."""
     fn = lambda n, x: jax.grad(lambda t: t[0] * t[1].sum(), allow_int=True)((n, x))  # noqa: E731
     check(fn, (jnp.int32(2), jnp.ones(3)))
 

@@ -33,7 +33,7 @@ def module() -> Any:
 
 
 class Made:
-    """The XLA programs that were compiled, and how often they were called."""
+    """A count of the XLA programs that were compiled, and of their calls."""
 
     def __init__(self) -> None:
         self.programs, self.calls = 0, 0
@@ -41,7 +41,7 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
-    """Here calls come often when they come the third time, of programs that are complete when they are called first."""
+    """Let calls come often from the third time on, and programs be complete at their first call. Yield the counts."""
     monkeypatch.setenv("HLO_DISC_DEFER_KERNELS", "0")
     seen = Made()
     compiled_with = context.compiled_with
@@ -409,7 +409,7 @@ def test_what_stays_direct(made, fn):
 
 
 def test_calls_are_counted_when_all_kernels_are_there(made, monkeypatch):
-    """Which bytes are packed is not known before."""
+    """Calls are counted once all kernels are there. Which bytes are packed is not known before."""
     monkeypatch.delenv("HLO_DISC_DEFER_KERNELS")
     waiting: list[deferred.Deferred] = []
     monkeypatch.setattr(deferred.background, "add", waiting.append)
@@ -432,7 +432,7 @@ def test_programs_of_a_gpu_stay_direct(made, emulated_targets):
 
 
 def test_what_may_fail_stays_direct(made):
-    """The slice fits or not, and the data says whether that matters."""
+    """A program that may fail stays direct: the slice fits or not, and the data says whether that matters."""
     exe = hlo_disc.compile(
         """
         func.func @main(%x: tensor<?xf32>, %n: tensor<i32>)
@@ -464,7 +464,7 @@ def test_what_may_fail_stays_direct(made):
 
 
 def test_on_another_device(tmp_path: Path) -> None:
-    """In a process of its own, which ends while programs are there, and another one that finds them compiled."""
+    """Calls run on two devices. The process ends while programs are there, and a second one finds them compiled."""
     text = """
         import importlib, jax, jax.numpy as jnp, hlo_disc
         jax.config.update("jax_num_cpu_devices", 2)

@@ -26,7 +26,7 @@ class Grid:
 
 
 class Picture:
-    """Of the same package, and no tensor."""
+    """An object of the same package that is no tensor."""
 
 
 class GridAdapter:
@@ -38,14 +38,14 @@ class GridAdapter:
         return np.frombuffer(grid.values, np.float32).reshape(grid.shape)
 
     def type(self, grid: Grid) -> None:
-        """Nothing says it of grids."""
+        """Return None: nothing tells the type of grids."""
 
     def weak(self, grid: Grid) -> bool:
-        """Grids have no weak types, as JAX has."""
+        """Return False: grids have no weak types, as JAX has."""
         return False
 
     def deleted(self, grid: Grid) -> bool:
-        """Nobody takes a grid's memory from it."""
+        """Return False: nobody takes a grid's memory from it."""
         return False
 
     def take(self, tensor: object, like: object, weak: bool) -> Grid:
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused(scaled):
 
 
 def test_a_tensor_may_change_between_calls():
-    """Not immutable: no packed form of it is kept."""
+    """A grid may change between calls, so no packed form of it is kept."""
     executable = hlo_disc.compile(lambda x, w: x @ w, "f32[m, 4]", "f32[4, 4]")
     w = Grid((4, 4), np.eye(4).ravel().tolist())
     for factor in (1, 2, 3, 4):

@@ -87,14 +87,14 @@ def is_float(x: Any) -> bool:
 
 
 def direction(x: Any) -> np.ndarray:
-    """A tangent or cotangent of an array."""
+    """Return a tangent or cotangent of an array."""
     if not is_float(x):
         return np.zeros(jnp.shape(x), jax.dtypes.float0)
     return np.cos(np.arange(jnp.size(x))).reshape(jnp.shape(x)).astype(jnp.result_type(x))
 
 
 def assert_same(found: Any, wanted: Any) -> None:
-    """In structure, type, dtype, shape, weak type, and in value but for rounding."""
+    """Check structure, types, dtypes, shapes and weak types, and that values are equal but for rounding."""
     left, right = tree_util.tree_flatten(found), tree_util.tree_flatten(wanted)
     assert left[1] == right[1]
     for a, b in zip(left[0], right[0], strict=True):
@@ -114,7 +114,7 @@ def no_fallback():
 
 
 def most_of_one(compiled: Any) -> int:
-    """Compilations, of the program that has the most."""
+    """Return the number of compilations of the program that has the most."""
     return max(Counter((record.of, record.backward) for record in compiled.stats().records).values())
 
 
@@ -137,7 +137,7 @@ def test_vjp(name: str) -> None:
 
 
 def test_gradients_of_strided_convolutions_and_of_nothing() -> None:
-    """Their padding follows from sizes; JAX leaves it out where there is nothing."""
+    """A gradient's padding follows from sizes. JAX leaves it out where there is nothing."""
     compiled = hlo_disc.jit(strided_convolution)
     for n in (7, 32, 1, 0, 12):
         arguments = floats(2, n, 3), floats(3, 3, 4)
@@ -148,7 +148,7 @@ def test_gradients_of_strided_convolutions_and_of_nothing() -> None:
 
 
 def test_a_size_that_only_the_whole_program_knows_is_a_number() -> None:
-    """Of one element there is one frequency; of none there is no transform, so that then there is one element."""
+    """One element has one frequency, and no element has no transform. So one frequency means one element."""
     compiled = hlo_disc.jit(jnp.fft.rfft)
     for n in (7, 32, 1, 31):
         x = floats(n)
@@ -263,7 +263,7 @@ VMAPPED: dict[str, Row] = {
 
 @pytest.mark.parametrize("name", VMAPPED)
 def test_a_vmapped_reduction_is_no_collective(name: str) -> None:
-    """Its axes are numpy's integers, and the function stays whole."""
+    """A vmapped reduction has numpy's integers as axes, and the function stays whole."""
     fn, make = VMAPPED[name]
     compiled = hlo_disc.jit(fn)
 
@@ -315,7 +315,7 @@ def test_what_has_no_derivative_of_ours() -> None:
 
 
 def test_a_custom_vjp_is_differentiated_twice_as_in_jax() -> None:
-    """The forward rule is, and not the function: the second derivative of the value is that of `round`."""
+    """A second derivative differentiates the forward rule, not the function: the value's is that of `round`."""
 
     @jax.custom_vjp
     def straight(x):

@@ -1,4 +1,4 @@
-"""What a type checker sees: a decorated function keeps its signature."""
+"""The types that a type checker sees: a decorated function keeps its signature."""
 
 from __future__ import annotations
 

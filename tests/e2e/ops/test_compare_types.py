@@ -51,7 +51,7 @@ def test_integers_are_compared_as_it_says(dtype, order):
 
 
 def test_a_comparison_of_sizes_as_unsigned():
-    """It is shape arithmetic, but not one that sizes below 0 may be decided by."""
+    """An unsigned comparison is shape arithmetic, but it may not decide about sizes below 0."""
     compiled = hlo_disc.compile("""
     module { func.func public @main(%x: tensor<?xf32>) -> tensor<i1> {
       %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>

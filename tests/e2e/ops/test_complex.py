@@ -55,7 +55,7 @@ def wide(x: np.ndarray) -> np.ndarray:
 
 
 def assert_close(got: np.ndarray, want: np.ndarray, ulps: float) -> None:
-    """As complex numbers, within `ulps` of the size of the number, or both too large."""
+    """Check complex numbers: they are within `ulps` of the size of the number, or both too large."""
     assert got.shape == want.shape
     finite, tiny = np.finfo(got.dtype), 2 * float(np.finfo(got.dtype).smallest_subnormal)
     want = np.asarray(want).astype(want.dtype)
@@ -71,7 +71,7 @@ def parts(x: np.ndarray) -> np.ndarray:
 
 
 def assert_one_of(got: np.ndarray, *expected: np.ndarray, infinities_alike: bool = False) -> None:
-    """Every number is that of one of `expected`, part by part: both NaN, equal infinities, or close.
+    """Check that every number is that of one of `expected`, part by part: both NaN, equal infinities, or close.
 
     infinities_alike: as C99 has it, a number with an infinite part is an infinity, whatever the other one is.
     """
@@ -260,7 +260,7 @@ CONTRACTIONS = [
 @pytest.mark.parametrize("text", CONTRACTIONS)
 @pytest.mark.parametrize("real", ("", "left", "right"))
 def test_contractions(text: str, real: str, dtype: np.dtype):
-    """Complex with complex, and with real on either side."""
+    """Complex operands are contracted with complex ones, and with real ones on either side."""
     part = "float32" if dtype == C64 else "float64"
     kinds = [part if real == "left" else dtype.name, part if real == "right" else dtype.name]
 

@@ -189,7 +189,7 @@ def updates_in_a_branch(x, p):
 
 @program("f32[m, 4]", "i32[]")
 def updates_in_a_branch_of_a_branch(x, p):
-    """In place in the inner one, though the outer one's other branch has a result of its own."""
+    """Update in place in the inner branch, though the other branch of the outer one has a result of its own."""
 
     def other(c):
         return lax.cond(p % 4 == 1, lambda c: c.at[0].set(c[0] * 3), lambda c: c, c)
@@ -456,7 +456,7 @@ def test_tokens_and_tuples():
 
 
 def test_sizes_below_none_in_a_loop_that_does_not_run():
-    """They take no memory, and none away from what lies behind them."""
+    """Negative sizes in a loop that does not run take no memory, and none away from what lies behind them."""
     sort = (
         '"stablehlo.sort"({}) <{{dimension = 0 : i64, is_stable = true}}> ({{\n'
         "^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"

@@ -53,7 +53,7 @@ def hermitian(x: jax.Array) -> jax.Array:
 def check(
     f: Callable[..., Any], dims: str, shapes: Sequence[Sequence[int]], make: Callable, dtype: str, *constraints: str
 ) -> None:
-    """One binary of `f` against jax.jit at every shape."""
+    """Compare one binary of `f` with jax.jit at every shape."""
     spec = jax.ShapeDtypeStruct(shapes[0], dtype)
     exe = hlo_disc.compile(lambda x: f(x), spec, dims={"x": dims}, constraints=constraints)
     tolerance = 2e-5 if np.finfo(dtype).eps > 1e-10 else 1e-12
@@ -67,7 +67,7 @@ def check(
 
 
 def eigenspaces(x: jax.Array) -> tuple[jax.Array, ...]:
-    """What does not depend on the signs of eigenvectors, which are those of the library on this machine."""
+    """Return what does not depend on the signs of eigenvectors, which are those of the library on this machine."""
     vectors, values = lax.linalg.eigh(x)
     whole = (vectors * values[..., None, :].astype(x.dtype)) @ vectors.conj().swapaxes(-1, -2)
     return jnp.abs(vectors), values, whole
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Callable[..., Any], str, Sequence[Sequence[int]], Callabl
 
 
 def _types(name: str, number: int) -> Sequence[str]:
-    """All types where the calls differ by type, else one of each class; without `--full` of one."""
+    """Return all types where the calls differ by type, else one of each class; without `--full` of one class."""
     return DTYPES if name in ("lu", "eigh", "eig", "svd") else depth.some(DTYPES[::3], number)
 
 
@@ -144,7 +144,7 @@ def test_hessenberg_needs_a_size_that_is_a_number() -> None:
 
 
 def test_every_routine_is_jaxlibs_bit_for_bit() -> None:
-    """Called with the same arguments; numbers that are not finite are no trap."""
+    """Every routine is called with jaxlib's arguments. Numbers that are not finite are no trap."""
 
     def f(x: jax.Array, wide: jax.Array) -> list[Any]:
         lowered = [lax.linalg.svd(y, full_matrices=full) for y in (x, wide) for full in (True, False)]
@@ -174,7 +174,7 @@ def test_every_routine_is_jaxlibs_bit_for_bit() -> None:
 
 
 def test_reflectors_are_only_read() -> None:
-    """Others may read them at the same time. Here nobody may write to them."""
+    """Others may read reflectors at the same time, so they are only read. Here their memory cannot be written."""
 
     def f(x: jax.Array, taus: jax.Array, y: jax.Array) -> jax.Array:
         return linalg.ormqr(x.T, taus, y, left=True, transpose=True)  # with x where it is

@@ -1,7 +1,7 @@
-"""What windows see outside of an array when the initial value is no identity: for JAX what XLA sees.
+"""Windows that reach outside of an array, where the initial value is no identity: JAX's programs follow XLA.
 
-To XLA padding and holes are not there. To StableHLO's specification they are initial values. Where a window is a whole
-long axis XLA takes the initial value for an identity, and counts it several times: no test here has such windows.
+XLA leaves padding and holes out. StableHLO's specification takes them for initial values. Where a window is a whole
+long axis, XLA takes the initial value for an identity and counts it several times: no test here has such windows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def windows(name: str) -> dict:
 
 
 def numbers(shape: tuple[int, ...], dtype: type = np.float32, seed: int = 0) -> np.ndarray:
-    """Small integers, of which sums are exact."""
+    """Return small integers, whose sums are exact."""
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
@@ -64,7 +64,7 @@ def test_jax(name, combine):
 
 @pytest.mark.parametrize("combine", COMBINE)
 def test_rows_of_one_element_are_not_read_outside(combine, emulated_targets):
-    """Where lanes run along such an axis, its index is no part of an address: that of the row alone must be inside."""
+    """Lanes may run along such an axis. Its index is no part of an address, so the row's address must be inside."""
 
     def fn(x):
         return lax.reduce_window(x, np.float32(1), COMBINE[combine], (3, 2), (1, 1), ((2, 1), (1, 2)))
@@ -87,7 +87,7 @@ def test_types(dtype):
 
 
 def test_several_operands():
-    """The largest of pairs by their sum, where what is outside would win; and a number that counts elements."""
+    """The results are the pair with the largest sum, where values outside would win, and a count of elements."""
 
     def best(a, b):
         first = a[0] + a[1] >= b[0] + b[1]
@@ -123,7 +123,7 @@ def test_an_export_is_jaxs_and_text_is_stablehlos():
 
 
 def interpreted(text: str, x: np.ndarray) -> np.ndarray:
-    """What StableHLO's interpreter makes of a program."""
+    """Return the result of StableHLO's interpreter for a program."""
     with mlir.context():
         given = mlir.ir.Attribute.parse(f"{dense(x)} : tensor<{'x'.join(map(str, x.shape))}xf32>")
         module = mlir.ir.Module.parse(text)
@@ -163,7 +163,7 @@ def test_stablehlo(name, op):
 @pytest.mark.parametrize("init", [0.0, 10.0])
 @pytest.mark.parametrize("combine", ["add", "multiply", "subtract"])
 def test_select_and_scatter(init, combine):
-    """To XLA and the specification every element starts once with the initial value; windows outside select nothing."""
+    """Every element starts once with the initial value, in XLA and the specification. Outer windows select nothing."""
     text = f"""
       func.func @main(%x: tensor<4x5xf32>, %s: tensor<5x4xf32>) -> tensor<4x5xf32> {{
         %i = stablehlo.constant dense<{init}> : tensor<f32>

@@ -29,7 +29,10 @@ from hlo_disc.options import Options
 
 
 def checked(given: str, body: str, expected: str, check: str = "expect_close") -> str:
-    """A module with `@inputs` and `@expected`. given, expected: "[1.0, 2.0] : tensor<2xf32>"; body: makes %r of %x."""
+    """Return a module with `@inputs` and `@expected`.
+
+    given, expected: "[1.0, 2.0] : tensor<2xf32>". body: makes %r of %x.
+    """
     kind, result = given.partition(" : ")[2], expected.partition(" : ")[2]
     return f"""
 module @case {{
@@ -264,7 +267,7 @@ def test_no_cases_is_an_error(tmp_path):
 
 
 def misbehaves(path: Path, name: str, settings: Settings, stage) -> Result:
-    """What a case can do to its worker."""
+    """Misbehave as a case can towards its worker: end the process, or never return."""
     stage("compile", "testdata", "add")
     if name == "abort":
         os.write(2, b"LLVM ERROR: out of ideas\n")

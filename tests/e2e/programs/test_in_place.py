@@ -1,4 +1,4 @@
-"""What changes a value may take over its memory only if nobody needs the old: an output, a later reader, itself."""
+"""Updates take over a value's memory only if no output, no later reader and not the update itself needs the old."""
 
 from __future__ import annotations
 

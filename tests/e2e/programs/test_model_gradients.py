@@ -79,7 +79,7 @@ def resnet_params(normal: Callable[..., Any]) -> Params:
 
 
 def lstm(params: Params, xs: jax.Array) -> jax.Array:
-    """Over xs (t, b, 4)."""
+    """Compute an LSTM over xs (t, b, 4)."""
 
     def cell(state: Any, x: jax.Array) -> Any:
         h, c = state

@@ -288,7 +288,7 @@ def cut(g, x, y):
     ],
 )
 def test_axes_whose_sizes_are_equal_or_not(build, left):
-    """Which axes may merge depends on sizes that only a call knows."""
+    """The axes that may merge depend on sizes that only a call knows."""
     graph = make_graph([("float32", "p, q"), ("float32", "a, b")], build)
     arrays = [np.arange(float(np.prod(n))).astype(np.float32).reshape(n) for n in (left, (3, 5))]
     (expected,) = reference.evaluate(graph, arrays)

@@ -43,7 +43,7 @@ def columns_without_a_largest(x, y):
 
 
 def products_apart_from_themselves(x, y):
-    """The same elements by another way."""
+    """Count the elements that differ from the same elements, found in another way."""
     p = x * y
     return (p[jnp.arange(x.shape[0]), :1].ravel() - p[:, :1].ravel() != 0).sum()
 
@@ -112,7 +112,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_gradients_of_maxima(loss):
-    """They are for the elements that equal the maximum, and are found after the program that has computed it."""
+    """Gradients of maxima go to the elements that equal the maximum. A program after that of the maximum finds them."""
     compiled = hlo_disc.jit(loss)
     for shape in ((4, 10), (3, 5), (10, 2), (2, 33), (64, 64)):
         x, y = map(jnp.asarray, arrays(shape))

@@ -23,7 +23,7 @@ TARGETS: dict[str, dict[str, Any]] = {"": {}, **{level: {"target": f"{KIND}:{lev
 
 
 def drawn(dtype: np.dtype, n: int, columns: int = 33) -> list[np.ndarray]:
-    """Arrays (n, columns) of numbers whose sums and products need more digits than they have."""
+    """Return arrays (n, columns) of numbers whose sums and products need more digits than they have."""
     rng = np.random.default_rng(n)
     return [(rng.standard_normal((n, columns)) * k).astype(dtype) for k in (1, 3)]
 
@@ -61,7 +61,7 @@ def forms(fn: Callable[..., Any], dtype: np.dtype, *specs: str) -> dict[str, Cal
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.filterwarnings("ignore:.*in (add|subtract|multiply)")
 def test_chains(dtype: np.dtype) -> None:
-    """All of them in one program, where they meet values of each other."""
+    """All chains are in one program, where they meet values of each other."""
     fn = lambda x, y: jax.tree.leaves([f(jnp, x, y) for f in CHAINS.values()])  # noqa: E731
     names = [name for name, f in CHAINS.items() for _ in jax.tree.leaves(f(np, *drawn(dtype, 1)))]
     for level, compiled in forms(fn, dtype, "n, 33", "n, 33").items():
@@ -88,7 +88,7 @@ def test_as_jitted_and_of_a_file(dtype: np.dtype) -> None:
 
 
 def whole(dtype: np.dtype, *shape: int) -> np.ndarray:
-    """Small integers, whose dots are exact before they are rounded."""
+    """Return small integers, whose dots are exact before they are rounded."""
     largest = 2 if dtype.itemsize == 1 else 8
     return np.random.default_rng(shape).integers(-largest, largest + 1, shape).astype(dtype)
 
@@ -108,7 +108,7 @@ def test_what_follows_a_dot(dtype: np.dtype, k: int) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_long_sums_are_rounded_once(dtype: np.dtype) -> None:
-    """Shared among blocks, too: parts of a sum are f32."""
+    """A long sum is rounded once, also when blocks share it: parts of a sum are f32."""
 
     def fn(x):
         total = lambda axis: lax.reduce(x, np.zeros((), x.dtype)[()], lax.add, (axis,))  # noqa: E731
@@ -124,7 +124,7 @@ def test_long_sums_are_rounded_once(dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_loops_carry(dtype: np.dtype) -> None:
-    """Scalars, which the host computes, and arrays."""
+    """Loops carry scalars, which the host computes, and arrays."""
 
     def turn(s, x, y):
         return s * x.dtype.type(1.125) + x.dtype.type(0.3125), (x * y + x) - y * s
@@ -145,7 +145,7 @@ def test_what_loops_carry(dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_what_is_scattered(dtype: np.dtype) -> None:
-    """Each update is rounded, and each sum: in the order of the indices."""
+    """Each update is rounded, and each sum, in the order of the indices."""
 
     def fn(x, i, y):
         return x.at[i].add(y * y, mode="drop") - x
@@ -164,7 +164,7 @@ def test_what_is_scattered(dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_every_element_as_an_operand(dtype: np.dtype) -> None:
-    """Infinities, NaN and subnormal numbers among them."""
+    """Every element is an operand, infinities, NaN and subnormal numbers among them."""
     x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
 
     def chain(x, y):
@@ -179,7 +179,7 @@ def test_every_element_as_an_operand(dtype: np.dtype) -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_around_every_bf16() -> None:
-    """Rounded to the last bit, though the machine's instruction takes subnormal numbers for zero."""
+    """Numbers around each bf16 are rounded to the last bit. The machine's instruction takes subnormals for zero."""
     ends = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     bits = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] + ends).reshape(-1)
     mixed = np.random.default_rng(0).permutation(bits)
@@ -191,7 +191,7 @@ def test_around_every_bf16() -> None:
 
 
 def test_more_precision_where_it_is_allowed() -> None:
-    """What is written is a program of its own, also for the cache."""
+    """A program that rounds as it is written is another one than that with excess precision, also to the cache."""
     fn = lambda x, y: y - ((x + y) - x)  # noqa: E731
     x, y = drawn(BF16, 64)
     want = fn(x, y)

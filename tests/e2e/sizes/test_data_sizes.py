@@ -262,7 +262,7 @@ def test_memory_that_is_free_is_not_taken_for_a_size_that_comes_later():
 
 
 def allocations(exe, *args) -> int:
-    """How often a call allocates."""
+    """Return the number of allocations of a call."""
     for number in range(1, 100):
         ral.fail_next_allocation(number)
         try:
@@ -310,7 +310,7 @@ def test_jax_cannot_have_such_a_result(chained):
 @pytest.mark.parametrize("target", ["cpu", "cuda", "rocm"])
 @pytest.mark.parametrize("function", [lambda x: x.sum(0), lambda x: x.argmax(1), lambda x: jnp.cumsum(x, 0)])
 def test_what_blocks_leave_each_other_takes_bounded_memory(target, function):
-    """Whether they share a long axis or have enough results to do."""
+    """The memory that blocks leave each other is bounded, whether they share a long axis or have many results."""
     executable = hlo_disc.compile(function, "f32[m, n]", target=target)
     for m, n in ((4, 1 << 33), (1 << 33, 4), (1 << 16, 1 << 16)):
         assert executable.memory(m=m, n=n).temporary <= 160 << 20

@@ -1,5 +1,7 @@
-"""Kernels count in 32 bits where all that they count is below a limit, and else in 64: which, by sizes that no memory
-holds; that both compute the same, by a machine with a low limit."""
+"""Kernels count in 32 bits where all that they count is below a limit, and in 64 bits elsewhere.
+
+Sizes that no memory holds show which of both a kernel takes. With a low limit a machine shows that their results agree.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ TARGET = "low-cuda"
 
 @pytest.fixture
 def low_limit(monkeypatch, emulated_targets) -> Iterator[list[int]]:
-    """A target of that name, and for each compilation how many modules it has: host functions are one."""
+    """Register the target TARGET, whose limit is low; yield the number of modules of each compilation.
+
+    Host functions are one of the modules.
+    """
     vendor = replace(NVIDIA, device=replace(NVIDIA.device, narrow=LOW))
     registry.register(TARGET, functools.partial(emulated.Emulated, vendor, 99 << 10))
     compiled: list[int] = []
@@ -170,7 +175,7 @@ FAR = {
 
 @pytest.mark.parametrize("dtype", FAR)
 def test_places_out_of_reach_in_the_program_too(dtype, low_limit):
-    """As constants, of which MLIR makes indices."""
+    """Indices out of reach are constants here, which MLIR turns into its type `index`."""
     with jax.enable_x64(True):
         for at in FAR[dtype]:
             place = np.array(at, dtype)
@@ -187,7 +192,7 @@ def test_places_out_of_reach_in_the_program_too(dtype, low_limit):
 
 @pytest.mark.parametrize("dtype", FAR)
 def test_places_out_of_reach_stay_there(dtype, low_limit):
-    """A place that is data, of which 32 bits would be one inside."""
+    """An index that is data stays out of reach, though its low 32 bits are inside."""
     table = np.arange(100, dtype=np.float32)
     places = np.array(FAR[dtype], dtype)
     with jax.enable_x64(True):

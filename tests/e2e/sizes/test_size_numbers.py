@@ -31,7 +31,7 @@ def rows(n: int) -> np.ndarray:
 
 
 def exact(x, y):
-    """What has a value at all sizes."""
+    """Return expressions that have a value at all sizes."""
     n = x.shape[0]
     return {
         "divided by the pairs": y / (n * (n - 1) / 2),
@@ -179,7 +179,7 @@ def test_overflow_errors_are_those_of_jax(name: str) -> None:
 
 
 def test_rows_by_narrow_indices() -> None:
-    """Values, and not only shapes."""
+    """Results have the right values, and not only the right shapes."""
     fn = lambda x, i: (x[i], x.at[i].add(1.0))  # noqa: E731
     ours = hlo_disc.jit(fn, dims={"x": "(n)"})
     for n in (3, 100, 127):

@@ -194,7 +194,7 @@ def asserted(x):
 
 
 def caught(x):
-    """Tracing that starts again must not end in a handler for errors."""
+    """Catch errors while sizes are asked about: tracing that starts again must not end in this handler."""
     try:
         found = x.shape[0] == 7
         rest = x.shape[0] == 2
@@ -251,7 +251,7 @@ def test_stats_and_explain_say_who_asked() -> None:
 
 
 def test_what_is_as_large_as_it_should_be_is_not_asked_about() -> None:
-    """JAX asks whether a size is 1 when it broadcasts, even where it stays what it is."""
+    """JAX asks whether a size is 1 when it broadcasts, even where the size stays as it is. That is not noted."""
     shift = hlo_disc.jit(lambda x: x * 2 + jnp.ones(1) - jnp.broadcast_to(x, x.shape) * x)
     for n in (7, 9, 1):
         same(shift(argument(n)), argument(n) * 2 + 1 - argument(n) ** 2)
@@ -323,7 +323,7 @@ def test_inside_jax_jit() -> None:
 
 
 def test_questions_that_only_some_calls_ask() -> None:
-    """With one batch JAX asks for rows and columns, too: the general program serves all answers, or none."""
+    """One batch makes JAX ask for rows and columns, too. The general program serves all answers, or none."""
     ours, theirs = hlo_disc.jit(jnp.matmul, dims={"a": "(b, n, 4)", "b": "(b, 4, m)"}), jax.jit(jnp.matmul)
     for b, n, m in [(3, 2, 5), (1, 1, 1), (1, 2, 5), (1, 1, 5), (1, 0, 1), (2, 1, 1)]:
         x, y = jnp.ones((b, n, 4)), jnp.arange(b * 4.0 * m).reshape(b, 4, m)
@@ -339,7 +339,7 @@ def test_questions_that_only_some_calls_ask() -> None:
 
 
 def test_two_arguments() -> None:
-    """What holds of two sizes at once, broken one at a time and together."""
+    """Conditions on two sizes at once are broken one at a time and together."""
 
     def fn(x, y):
         first = 1 if x.shape[0] == y.shape[0] else 2
@@ -352,7 +352,7 @@ def test_two_arguments() -> None:
 
 
 def test_a_lowered_function_is_for_all_sizes() -> None:
-    """There is no call to go by: JAX answers, as for `hlo_disc.compile`."""
+    """A lowered function has no call whose sizes could answer: JAX answers, as for `hlo_disc.compile`."""
     executable = hlo_disc.jit(jax.nn.softmax, dims={"x": "(n)"}).lower(jax.ShapeDtypeStruct((5,), np.float32)).compile()
     for n in SIZES:
         same(executable(argument(n)), jax.nn.softmax(argument(n)))
@@ -369,7 +369,7 @@ def test_a_division_by_a_size_of_zero_is_an_error() -> None:
 
 
 def test_threads() -> None:
-    """Guards break all the time, in several threads that trace at once; others use JAX's symbolic sizes meanwhile."""
+    """Guards break all the time in several threads that trace at once. Others use JAX's symbolic sizes meanwhile."""
     functions = [hlo_disc.jit(lambda x, k=k: x * 2 if x.shape[0] % 3 == k else x * 3) for k in range(3)]
     wrong: list[Any] = []
     done = threading.Event()
@@ -423,7 +423,7 @@ def test_a_size_of_0_divides_nothing() -> None:
 
 
 def test_a_number_that_says_nothing_new_ends_the_search() -> None:
-    """`pad` fails for a list of symbolic sizes, which no size as a number explains."""
+    """A list of symbolic sizes makes `pad` fail. No size as a number explains that, so the search ends."""
     f = hlo_disc.jit(lambda x: jnp.pad(x, 2, mode="wrap"))
     for n in (7, 32, 1, 3):
         x = argument(n)
@@ -459,7 +459,7 @@ PLACES = {
 
 @pytest.mark.parametrize("name", PLACES)
 def test_places_have_the_types_that_jax_gives_them(name: str) -> None:
-    """With 64 bits JAX gives places in sizes that it knows 32."""
+    """Indices into sizes that JAX knows have 32 bits in JAX, even with 64-bit types enabled. Ours have JAX's types."""
     with jax.enable_x64(True):
         f, reference = hlo_disc.jit(PLACES[name]), jax.jit(PLACES[name])
         for n in (6, 9, 4, 13):

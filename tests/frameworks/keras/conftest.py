@@ -1,4 +1,4 @@
-"""What Keras offers, as `make test-models` runs it: elsewhere there is no Keras."""
+"""The tests of Keras, which `make test-models` runs: elsewhere there is no Keras."""
 
 from importlib.util import find_spec
 

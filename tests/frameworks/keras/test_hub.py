@@ -59,7 +59,7 @@ def made(name: str) -> Any:
 
 
 def given(model: Any, shape: tuple[int, int]) -> dict[str, tf.Tensor]:
-    """What a model takes: words, of which the last are padding, or features."""
+    """Return arguments of a model: words, of which the last are padding, or features."""
     rng = np.random.default_rng(shape[1])
     arguments = {}
     for name, spec in model.input.items():

@@ -1,5 +1,5 @@
-"""What is asked of every model: results and gradients of eager mode at shapes that change, and no more graphs than
-`aot_eager` has. What stays PyTorch's is named in the model's row.
+"""The check of every model: results and gradients are those of eager mode at shapes that change, in no more graphs than
+`aot_eager` has. Ops that stay PyTorch's are named in the model's row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Model:
-    """A row.
+    """A row: a model, and its calls.
 
     Args:
         make: the model, with random weights.
@@ -40,7 +40,7 @@ class Model:
 
 
 def tensors(result: Any) -> list[torch.Tensor]:
-    """All tensors of numbers among results, however they nest."""
+    """Return all tensors among results, however they nest."""
     if isinstance(result, torch.Tensor):
         return [result]
     if isinstance(result, Mapping):
@@ -51,7 +51,7 @@ def tensors(result: Any) -> list[torch.Tensor]:
 
 
 def close(got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], tolerance: float) -> None:
-    """The same tensors, but for what rounds differently."""
+    """Check that tensors are equal but for rounding."""
     assert len(got) == len(wanted)
     for x, y in zip(got, wanted, strict=True):
         finite = y[y.isfinite()] if y.is_floating_point() else y
@@ -60,13 +60,13 @@ def close(got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], tolerance
 
 
 def forward(_: nn.Module, run: Callable[..., Any], inputs: Inputs) -> list[torch.Tensor]:
-    """Results without gradients."""
+    """Return results without gradients."""
     with torch.no_grad():
         return tensors(run(**inputs))
 
 
 def gradients(model: nn.Module, run: Callable[..., Any], inputs: Inputs) -> list[torch.Tensor]:
-    """Results, and the gradients by all parameters of a loss that is small where they are many."""
+    """Return results, and the gradients by all parameters of a loss that stays small for many elements."""
     model.zero_grad()
     made = tensors(run(**inputs))
     sum(x.sin().sum() / x.numel() ** 0.5 for x in made if x.requires_grad).backward()
@@ -76,7 +76,7 @@ def gradients(model: nn.Module, run: Callable[..., Any], inputs: Inputs) -> list
 def compiled(
     model: nn.Module, backend: str, calls: Sequence[Inputs], step: Callable[..., list[torch.Tensor]]
 ) -> tuple[list[list[torch.Tensor]], int]:
-    """What `step` makes of each call, and how many graphs PyTorch made."""
+    """Return the results of `step` for each call, and the number of graphs that PyTorch made."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     run = torch.compile(model, backend=backend, dynamic=True)
@@ -84,7 +84,7 @@ def compiled(
 
 
 def prepared(row: Model, train: bool) -> tuple[nn.Module, list[Inputs]]:
-    """A model, and its calls, whose sizes are numbers to PyTorch where they never change.
+    """Return a model, and its calls, whose sizes are numbers to PyTorch where they never change.
 
     train: norms of batches take the batch's means; what is random stays off.
     """
@@ -103,7 +103,7 @@ def prepared(row: Model, train: bool) -> tuple[nn.Module, list[Inputs]]:
 
 
 def check(row: Model) -> None:
-    """Fails where a row is not as this file's first lines say."""
+    """Check a row as the first lines of this file say."""
     model, calls = prepared(row, row.trained)
     step = gradients if row.trained else forward
     with warnings.catch_warnings(record=True) as raised:

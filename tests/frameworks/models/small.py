@@ -40,7 +40,7 @@ BATCHES = [2, 3, 1, 5]
 
 
 def small(kind: Any, **fields: Any) -> Any:
-    """A configuration of a class with these fields, and the small ones that it has."""
+    """Return a configuration of a class with these fields. Others that it has are small."""
     default, given = kind(), dict(fields)
     for name, value in SMALL.items():
         own = kind.attribute_map.get(name, name)
@@ -50,9 +50,9 @@ def small(kind: Any, **fields: Any) -> Any:
 
 
 def made(name: str, **fields: Any) -> Callable[[], nn.Module]:
-    """A model by the name of its class. Convolutions keep the size of numbers, layer by layer.
+    """Return a function that makes a model by the name of its class.
 
-    fields: of its configuration.
+    Convolutions are initialised so that numbers keep their size, layer by layer. fields: of its configuration.
     """
 
     def make() -> nn.Module:
@@ -69,12 +69,12 @@ def made(name: str, **fields: Any) -> Callable[[], nn.Module]:
 def row(
     name: str, inputs: Callable[[Any], Inputs], shapes: Any, trained: bool = False, left: str = "", **fields: Any
 ) -> Model:
-    """Of the model of this name. left: the ops that stay PyTorch's. fields: of its configuration."""
+    """Return the row of the model of this name. left: the ops that stay PyTorch's. fields: of its configuration."""
     return Model(made(name, **fields), inputs, shapes, left=frozenset(left.split()), trained=trained)
 
 
 def words(shape: tuple[int, int], padded: bool = True) -> dict[str, torch.Tensor]:
-    """Sentences, all but the first padded on the right."""
+    """Return sentences, all but the first padded on the right."""
     given = {"input_ids": torch.randint(3, 99, shape)}
     if padded:
         given["attention_mask"] = torch.ones(shape, dtype=torch.int64)
@@ -83,22 +83,22 @@ def words(shape: tuple[int, int], padded: bool = True) -> dict[str, torch.Tensor
 
 
 def pairs(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
-    """Sentences, and the beginnings of others."""
+    """Return sentences, and the beginnings of others."""
     return words(shape) | {"decoder_input_ids": torch.randint(3, 99, (shape[0], shape[1] + 1))}
 
 
 def boxed(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
-    """Words in boxes on a page."""
+    """Return words in boxes on a page."""
     corner = torch.randint(0, 40, (*shape, 2))
     return words(shape) | {"bbox": torch.cat([corner, corner + 5], -1)}
 
 
 def pictures(shape: Any) -> dict[str, torch.Tensor]:
-    """Of 32 x 32, or of the sizes behind the batch."""
+    """Return pictures of 32 x 32, or of the sizes behind the batch."""
     shape = (shape, 32, 32) if isinstance(shape, int) else shape
     return {"pixel_values": torch.randn(shape[0], 3, *shape[1:])}
 
 
 def both(batch: int) -> dict[str, torch.Tensor]:
-    """Pictures and sentences."""
+    """Return pictures and sentences."""
     return words((batch, 7)) | pictures(batch)

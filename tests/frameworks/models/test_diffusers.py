@@ -31,7 +31,7 @@ def latents(shape: Any) -> dict[str, torch.Tensor]:
 
 
 def told(shape: Any) -> dict[str, torch.Tensor]:
-    """With what a text says."""
+    """Return latents with the embedding of a text."""
     given = latents(shape)
     return given | {"encoder_hidden_states": torch.randn(len(given["sample"]), 5, 16)}
 
@@ -41,7 +41,7 @@ def images(batch: int) -> dict[str, torch.Tensor]:
 
 
 def words_and(*shape: int, pooled: int = 12, whole: bool = True, **more: Any) -> Any:
-    """Latents of a shape, times of noise (parts of it, or whole numbers), and five words."""
+    """Return a function that makes latents of a shape, times of noise (fractions or whole numbers), and five words."""
 
     def make(batch: int) -> dict[str, Any]:
         times = torch.randint(0, 9, (batch,)) if whole else torch.rand(batch)
@@ -53,7 +53,7 @@ def words_and(*shape: int, pooled: int = 12, whole: bool = True, **more: Any) ->
 
 
 def of(name: str, inputs: Any = latents, shapes: Any = BATCHES, trained: bool = False, **fields: Any) -> Model:
-    """A model by the name of its class."""
+    """Return the row of a model by the name of its class."""
     return Model(lambda: getattr(diffusers, name)(**fields), inputs, shapes, trained=trained)
 
 

@@ -34,7 +34,7 @@ def channel(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
 
 
 def spectra(*shape: int, words: int = 0) -> Callable[[int], dict[str, torch.Tensor]]:
-    """Of so many sounds, with the beginnings of as many texts."""
+    """Return a function that makes spectra of so many sounds, and with `words` the beginnings of as many texts."""
 
     def make(batch: int) -> dict[str, torch.Tensor]:
         given = {"input_features": torch.randn(batch, *shape)}
@@ -48,7 +48,7 @@ def spoken(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
 
 
 def series(batch: int) -> dict[str, torch.Tensor]:
-    """16 numbers of each, of which four are behind the rest, and four to come."""
+    """Return series of 16 past numbers, of which four come before the rest, and of four future ones."""
     return {
         "past_values": torch.randn(batch, 16), "past_time_features": torch.randn(batch, 16, 2),
         "past_observed_mask": torch.ones(batch, 16), "future_values": torch.randn(batch, 4),

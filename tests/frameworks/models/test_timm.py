@@ -15,7 +15,7 @@ STAGES = {"depths": (1, 1, 1, 1)}
 
 
 def family(name: str, size: int = 64, shapes: Any = (2, 3, 5, 4), trained: bool = False, **fields: Any) -> Model:
-    """A model by its name. size: that of all pictures, where `shapes` are numbers of them."""
+    """Return the row of a model by its name. size: that of all pictures, where `shapes` are numbers of them."""
 
     def make() -> torch.nn.Module:
         return timm.create_model(name, pretrained=False, num_classes=7, **fields)
@@ -28,12 +28,12 @@ def family(name: str, size: int = 64, shapes: Any = (2, 3, 5, 4), trained: bool 
 
 
 def sized(name: str, size: int = 64, **fields: Any) -> Model:
-    """Of a model that is made for one size."""
+    """Return the row of a model that is made for one size."""
     return family(name, size, img_size=size, **fields)
 
 
 def patches(shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Pictures as lists of parts of 16 x 16 and where these lie."""
+    """Return pictures as lists of parts of 16 x 16, and where these lie."""
     batch, height, width = shape
     places = torch.cartesian_prod(torch.arange(height), torch.arange(width)).expand(batch, -1, -1).contiguous()
     given = {"patches": torch.randn(batch, height * width, 768), "patch_coord": places}

@@ -17,7 +17,7 @@ DEGREES = torch.tensor([0, 1, 2, 3, 1])
 
 
 def layer(make: Callable[[], nn.Module], trained: bool = True, **of_edges: Callable[[int], torch.Tensor]) -> Model:
-    """Of 8 features a node. of_edges: what the layer is told of so many edges."""
+    """Return the row of a layer of 8 features a node. of_edges: further arguments, made for so many edges."""
 
     def graph(shape: tuple[int, int]) -> dict[str, Any]:
         nodes, edges = shape
@@ -28,7 +28,7 @@ def layer(make: Callable[[], nn.Module], trained: bool = True, **of_edges: Calla
 
 
 class Pooled(nn.Module):
-    """Two layers with a norm between, and what all nodes of a graph have in common."""
+    """A model of two layers with a norm between them, and pools over all nodes of a graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Pooled(nn.Module):
 
 
 def three(shape: tuple[int, int]) -> dict[str, Any]:
-    """Three graphs."""
+    """Return three graphs."""
     nodes, edges = shape
     given = {"x": torch.randn(nodes, 8), "edge_index": torch.randint(0, nodes, (2, edges))}
     return given | {"batch": torch.arange(nodes) * 3 // nodes, "graphs": 3}

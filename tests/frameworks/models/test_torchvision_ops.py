@@ -21,7 +21,7 @@ def fresh():
 
 
 def regions(count: int, pictures: int) -> torch.Tensor:
-    """Of all sizes, some of them partly outside of a picture."""
+    """Return regions of all sizes, some of them partly outside of a picture."""
     corners = torch.rand(count, 2) * 20 - 4
     return torch.cat([torch.randint(0, pictures, (count, 1)), corners, corners + torch.rand(count, 2) * 25], 1)
 

@@ -23,7 +23,7 @@ _LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Of boxes (n, 4) with others (m, 4), as (n, m): what they share by what both cover."""
+    """Return the intersection over union of boxes (n, 4) with others (m, 4), as (n, m)."""
     low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
     shared = (high - low).clamp(min=0).prod(-1)
     sizes = [(x[:, 2:] - x[:, :2]).prod(-1) for x in (a, b)]
@@ -40,7 +40,7 @@ def _nms(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.T
 
 
 def _at(x: torch.Tensor, y: float, z: float) -> torch.Tensor:
-    """A picture (channels, height, width) at a place between its points; 0 where that is outside."""
+    """Return a picture (channels, height, width) at a point, interpolated; 0 where that is outside."""
     height, width = x.shape[1:]
     if not (-1 <= y <= height and -1 <= z <= width):
         return x.new_zeros(len(x))
@@ -55,7 +55,7 @@ def _at(x: torch.Tensor, y: float, z: float) -> torch.Tensor:
 def _roi_align(
     x: torch.Tensor, regions: torch.Tensor, scale: float, height: int, width: int, samples: int, aligned: bool
 ) -> torch.Tensor:
-    """Point by point."""
+    """Compute roi_align point by point."""
     made = x.new_zeros(len(regions), x.shape[1], height, width)
     for k, (picture, *corners) in enumerate(regions.tolist()):
         left, top, right, bottom = (corner * scale - 0.5 * aligned for corner in corners)
@@ -70,7 +70,7 @@ def _roi_align(
 
 @functools.cache
 def declare() -> None:
-    """Makes `import torchvision` work where it would not."""
+    """Make `import torchvision` work where it would not."""
     found = find_spec("torchvision")
     if found is None or found.origin is None:
         return

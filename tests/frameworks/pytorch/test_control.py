@@ -27,7 +27,7 @@ def cond(test, yes, no):
 
 
 def check(fn, shapes=SHAPES, gradients=False):
-    """Of positive and of negative numbers, by one compilation."""
+    """Compare a function with eager mode at positive and at negative numbers, in one compilation."""
     ours = torch.compile(fn, backend="hlo_disc", dynamic=True, fullgraph=True, options={"fallback": False})
     before = len(hlo_disc.torch.compilations())
     for shape in shapes:

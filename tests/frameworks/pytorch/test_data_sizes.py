@@ -38,7 +38,7 @@ def check(fn, *calls):
 
 
 def item(x):
-    """A number that PyTorch does not look at when it traces."""
+    """Return a number that PyTorch does not look at when it traces."""
     return (x + 0).item()
 
 
@@ -166,7 +166,7 @@ def test_what_data_has_to_be():
 
 
 def test_parts_around_what_is_not_supported():
-    """Rows that are alike stay PyTorch's; its size is an argument of what follows."""
+    """An op that is not supported stays PyTorch's. The size of its result is an argument of what follows."""
     ours = torch.compile(lambda x: torch.unique(x + 0, dim=0) * 2 + x.sum().item(), backend="hlo_disc", dynamic=True)
     with pytest.warns(FallbackWarning, match="unique_dim"):
         for x in (torch.ones(4, 3), -torch.eye(5), torch.zeros(2, 6)):
@@ -174,7 +174,7 @@ def test_parts_around_what_is_not_supported():
 
 
 def test_numbers_are_true_by_either_part():
-    """Of a complex number it is enough that one is not zero, and a NaN is not."""
+    """A complex number is true if one of its parts is not zero. NaN is not zero."""
     compiled = torch.compile(lambda x: (x.nonzero(), x.bool()), backend="hlo_disc", dynamic=True, fullgraph=True)
     for x in (torch.tensor([0j, 1j, float("nan"), 2 + 0j]), torch.tensor([0.0, 0.3, float("nan"), -0.0, 1e-40])):
         for made, wanted in zip(compiled(x), (x.nonzero(), x.bool()), strict=True):

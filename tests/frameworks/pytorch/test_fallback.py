@@ -1,4 +1,4 @@
-"""What cannot be compiled stays PyTorch's: the op, the part around it or the graph, with one warning that says why."""
+"""Parts that cannot be compiled stay PyTorch's: an op, the part around it or the graph. One warning says why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fresh():
 
 
 def check(fn, *calls, warned=1, gradients=False):
-    """As in eager mode with so many warnings, which point at a line of this file. Returns them."""
+    """Check that results are those of eager mode, with so many warnings at lines of this file. Return the warnings."""
     ours = torch.compile(fn, backend="hlo_disc", dynamic=True, fullgraph=True)
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", FallbackWarning)
@@ -144,7 +144,7 @@ def test_modes_of_inductor_say_nothing_here():
 
 
 def test_an_executable_as_an_op_is_no_fallback():
-    """Programs lie around it; nothing is PyTorch's, and nothing is said."""
+    """Programs lie around the op. Nothing stays PyTorch's, and nothing is warned of."""
     executable = hlo_disc.compile(lambda x: x * 3, "f32[n, 4]")
     triple = hlo_disc.torch.op(executable, "tests_triple")
     run = torch.compile(

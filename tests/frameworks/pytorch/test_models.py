@@ -27,7 +27,7 @@ EYES = {"image_size": 32, "patch_size": 8}
 
 
 def words(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
-    """Sentences that are padded on the right, but for the first."""
+    """Return sentences that are padded on the right, but for the first."""
     mask = torch.ones(shape, dtype=torch.int64)
     mask[1:, shape[1] - 2 :] = 0
     return {"input_ids": torch.randint(3, 99, shape), "attention_mask": mask}
@@ -51,7 +51,7 @@ def both(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
 
 
 def marked(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """With a batch that changes, which PyTorch is told: images of one model have one size."""
+    """Mark the batch as a size that changes. The images of one model have one size."""
     for x in inputs.values():
         torch._dynamo.mark_dynamic(x, 0)
     return inputs
@@ -157,7 +157,7 @@ def tensors(result: Any) -> list[torch.Tensor]:
 
 
 def built(model: nn.Module) -> nn.Module:
-    """With convolutions that keep the size of numbers: Hugging Face's make nothing of them, layer by layer."""
+    """Initialise convolutions so that numbers keep their size. With Hugging Face's they vanish, layer by layer."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight)
@@ -188,7 +188,7 @@ def test_a_model_is_right_at_every_shape(name: str, attention: str):
 
 
 class Cells(nn.Module):
-    """An LSTM as a loop over its cell, whose length is that of the input."""
+    """An LSTM as a loop of four steps over its cell."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Cells(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A model of Hugging Face's with the loss of the mean of what it makes."""
+    """A model of Hugging Face's with a linear layer on the mean of its result."""
 
     def __init__(self, model: nn.Module, width: int):
         super().__init__()
@@ -231,7 +231,7 @@ TRAINED = {
 
 
 def trained(model: nn.Module, run: Callable[..., Any], inputs: Callable[[int], torch.Tensor]) -> list[float]:
-    """The losses of 50 steps, so small that what rounds differently does not grow.
+    """Return the losses of 50 steps, so small that differences of rounding do not grow.
 
     At ten times the rate weights that differ by 1e-7 change the losses of a ResNet by 0.2, in eager mode too.
     """

@@ -35,7 +35,7 @@ def precompiled(model: nn.Module, x: torch.Tensor, **options: object):
 
 
 def check(run, model: nn.Module, trained: bool) -> None:
-    """At all shapes, next to the model itself."""
+    """Compare the compiled model with the model itself at all shapes."""
     for rows in SHAPES:
         x = torch.randn(rows, 3, requires_grad=trained)
         before = model.calls.item()

@@ -102,7 +102,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_sizes_that_floats_make(name):
-    """At every size, powers of two and squares and what lies beside them among them."""
+    """Sizes by floats are right at every size, among them powers of two, squares and their neighbours."""
     number = NUMBERS[name]
     ours = compiled(lambda x: (x.new_ones(number(x.shape[0])), x + number(x.shape[0])))
     for n in [

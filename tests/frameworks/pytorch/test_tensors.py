@@ -46,7 +46,7 @@ def double() -> hlo_disc.Executable:
 
 @pytest.fixture(scope="module")
 def same() -> hlo_disc.Executable:
-    """Of three axes, whose result is not its argument's memory."""
+    """Return a program of three axes whose result has its argument's values in other memory."""
     return compiled(lambda x: x + 0, "f32[a, b, c]")
 
 
@@ -70,7 +70,7 @@ def assert_same_bits(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_dtype(name: str) -> None:
-    """There and back, bit for bit; what is not contiguous too."""
+    """Every dtype goes in and comes out bit for bit, also from tensors that are not contiguous."""
     turned = compiled(lambda x: x.T, f"{name}[n, m]")
     for n, m in ((3, 5), (1, 1), (0, 4), (40, 33)):
         x = random(n, m, dtype=DTYPES[name])
@@ -133,7 +133,7 @@ func.func @main(%n: tensor<i32>) -> tensor<?xi32> {
 
 
 def test_arguments_are_taken_by_pointer_and_results_are_new_memory() -> None:
-    """A program that gives an argument back copies it once."""
+    """A program that gives an argument back twice copies it for each result."""
     through = compiled(lambda x, y: (x, x, y + 1), "f32[n]", "f32[n]")
     x = torch.arange(1000.0)
     first, second, third = through(x, x)
@@ -282,7 +282,7 @@ def test_arguments_that_another_thread_gives_up(double: hlo_disc.Executable) -> 
 
 
 def test_calls_use_no_more_threads_than_torch() -> None:
-    """In a process of its own, where nothing else has started any."""
+    """Calls run in a process of their own, where nothing else has started threads."""
     code = """
 import torch, hlo_disc
 from hlo_disc import ral

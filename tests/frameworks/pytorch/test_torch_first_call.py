@@ -23,7 +23,7 @@ def fresh():
 
 @pytest.fixture
 def on_demand(monkeypatch):
-    """No thread makes what is deferred."""
+    """Let no thread make what is deferred."""
     monkeypatch.setattr(deferred.background, "add", lambda kernels: kernels.packs_inputs.open())
 
 
@@ -32,7 +32,7 @@ def compiled(f, **options):
 
 
 def sums(x):
-    """A function of four kernels: for few or many columns, for few or many rows."""
+    """Return sums of columns, which have four kernels: for few or many columns, for few or many rows."""
     return x.sum(0)
 
 
@@ -76,7 +76,7 @@ def test_a_backward_graph_has_the_sizes_of_its_call(on_demand):
 
 
 def test_numbers_and_seeds_are_inputs_with_sizes(on_demand):
-    """With a size too few, nothing would be left out."""
+    """Numbers and seeds are inputs with sizes. With one size too few, no kernel would be deferred."""
 
     def f(x, n, m):
         return torch.nn.functional.dropout(x.sum(0), 0.5) * n + m
@@ -157,7 +157,7 @@ def test_a_process_may_end_or_fork_right_after_its_first_call(text, printed):
 
 
 def test_inequalities_of_products_are_not_asked_of_calls(on_demand):
-    """PyTorch has some of convolutions, of strides and of numbers of elements, and checks them itself."""
+    """PyTorch has inequalities of convolutions, of strides and of numbers of elements, and checks them itself."""
     layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.Conv2d(8, 8, 3, 2, 1)).eval()
     with torch.no_grad():
         compiled(layer)(torch.randn(2, 3, 65, 70).contiguous(memory_format=torch.channels_last))

@@ -12,7 +12,7 @@ NUMBER = r"(\d\.\de[-+]\d+)"
 
 
 def lines(name: str) -> list[str]:
-    """What an example prints."""
+    """Return the lines that an example prints."""
     made = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-3000:]
     return made.stdout.splitlines()

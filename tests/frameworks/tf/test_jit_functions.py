@@ -1,4 +1,4 @@
-"""What `hlo_disc.tensorflow.jit` takes: methods, layers without weights, functions that need sizes to be traced."""
+"""The functions that `hlo_disc.tensorflow.jit` takes: methods, layers without weights, those traced with sizes."""
 
 import keras
 import numpy as np
@@ -82,7 +82,7 @@ def test_the_call_of_a_layer_of_keras():
 
 
 class Positions(keras.layers.Layer):
-    """Its weights depend on an axis in the middle."""
+    """A layer whose weights depend on an axis in the middle."""
 
     def build(self, shape):
         self.w = self.add_weight(shape=(shape[1], 1), initializer="ones")
@@ -180,7 +180,7 @@ def test_python_that_looks_sizes_up():
 
 
 def test_the_error_is_of_the_sizes_of_the_call():
-    """With no size known TensorFlow cannot tell how many parts there are; with it the op is what is missing."""
+    """TensorFlow cannot tell the number of parts if no size is known. At the call's sizes an op is missing."""
     x, sizes = tf.ones([9, 4]), tf.constant([2, 3, 4])
     with pytest.raises(ValueError, match="Cannot infer argument `num`"):
         hlo_disc.tensorflow.compile(tf.split, [tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int32)])

@@ -111,7 +111,7 @@ def test_a_signature_has_no_call():
 
 
 def test_inputs_are_packed_when_the_kernels_for_it_are_there(monkeypatch):
-    """So the second call with a tensor waits for nothing."""
+    """Inputs are packed once the kernels for it are there, so the second call with a tensor waits for nothing."""
     waiting: list[deferred.Deferred] = []
     monkeypatch.setattr(deferred.background, "add", waiting.append)
     f = hlo_disc.tensorflow.jit(lambda x, w: x @ tf.ensure_shape(w, [32, 200]), cache="")

@@ -87,7 +87,7 @@ def test_fit(tmp_path):
 
 
 def test_gradients_outside_of_a_layer_in_training():
-    """Its averages are assigned once, though the gradient's program computes forward again."""
+    """The layer's averages are assigned once, though the gradient's program computes forward again."""
     layers = [keras.layers.BatchNormalization() for _ in range(2)]
     x = tf.constant(np.random.default_rng(1).normal(size=(7, 3)), tf.float32)
     for layer in layers:

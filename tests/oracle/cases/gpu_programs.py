@@ -1,4 +1,4 @@
-"""What tests compile for GPUs of all vendors: row programs, and a kernel for each function."""
+"""The programs that tests compile for GPUs of all vendors: row programs, and a kernel for each function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROW_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
 
 
 def function_kernel(function: str, dtype: str, threads: int) -> str:
-    """The MLIR of a kernel that applies a function of `vecmath` to an element a thread."""
+    """Return the MLIR of a kernel that applies a function of `vecmath` to an element a thread."""
     operands = "%x, %x" if function in ("pow", "atan2", "fmod") else "%x"
     op = {"fmod": "arith.remf", "pow": "math.powf"}.get(function, f"math.{function}")
     return f"""

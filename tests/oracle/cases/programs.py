@@ -137,12 +137,12 @@ class Program:
 
 
 def fill(rng: np.random.Generator, arg: Arg, sizes: Mapping[str, int]) -> np.ndarray:
-    """An array for one argument.
+    """Return an array for one argument.
 
-    Values: normal (with a large one here and there), calm (without), positive, unit (in -1..1), infinite (infinities
-    among normal ones), special (NaN, infinities, zeros of both signs, huge and tiny ones among normal ones), full
-    (every bit pattern of an integer), small (integers in -9..9), below:d (an index into a dim or a number d),
-    around:d (an index that may be negative or too large).
+    Its values are of one of these kinds. normal: with a large one here and there. calm: without. positive: above 0.
+    unit: in -1..1. infinite: infinities among normal ones. special: NaN, infinities, zeros of both signs, huge and tiny
+    ones among normal ones. full: every bit pattern of an integer. small: integers in -9..9. below:d: an index into a
+    dim or a number d. around:d: an index that may be negative or too large.
     """
     shape = arg.concrete(sizes)
     kind, _, bound = arg.values.partition(":")

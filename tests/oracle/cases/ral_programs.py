@@ -202,12 +202,12 @@ class Machine:
 
 
 def env(sizes: int, symbols: int = 0) -> EnvLayout:
-    """Of a program with so many sizes of outputs, whose messages show two values at most."""
+    """Return the env of a program with so many sizes of outputs, whose messages show two values at most."""
     return EnvLayout.of(symbols, sizes, 2)
 
 
 def make(machine: Machine, **signature: Any) -> Executable:
-    """An executable of `machine`'s plan and main; `signature` must have inputs, outputs and env."""
+    """Make an executable of `machine`'s plan and main; `signature` must have inputs, outputs and env."""
     tables = "env", "inputs", "outputs", "constants", "packs", "forms", "guards", "asked", "unread"
     rows = SimpleNamespace(**{name: signature.pop(name, ()) for name in tables})
     defaults: dict[str, Any] = {"calls": [], "threads": 0, "packed_bytes": 1 << 20}
@@ -215,7 +215,7 @@ def make(machine: Machine, **signature: Any) -> Executable:
 
 
 def guard(message: str, values: int) -> GuardRow:
-    """A guard whose message shows so many values."""
+    """Return a guard whose message shows so many values."""
     return GuardRow("", "==", "", message, ("",) * values)
 
 
@@ -232,7 +232,7 @@ def add_one(*, arena: int = 0, scratch: int = 64, launches: int = 1, **signature
 
 
 def add_packed(**signature: Any) -> Executable:
-    """x + w on f32[4] with w packed; x + 2 w where no packed form is given, so that tests see which one ran."""
+    """Make x + w on f32[4] with w packed; x + 2 w where no packed form is given, so that tests see which one ran."""
     machine = Machine(PACKED)
     options: dict[str, Any] = {
         "env": env(1),

@@ -26,7 +26,7 @@ def leaves(tree: Any) -> list[tuple[str, np.ndarray]]:
 
 @functools.lru_cache(maxsize=64)
 def expected(program: Program, sizes: tuple[tuple[str, int], ...]) -> tuple[list, list]:
-    """What XLA computes, and what it computes in float64."""
+    """Return XLA's results, and the results in float64."""
     inputs = program.inputs(dict(sizes))
     with jax.enable_x64(program.x64):
         xla = leaves(jax.jit(program.fn)(*inputs))
@@ -41,7 +41,7 @@ def expected(program: Program, sizes: tuple[tuple[str, int], ...]) -> tuple[list
 
 
 def complaint(got: np.ndarray, xla: np.ndarray, exact: np.ndarray, relative: bool, slack: float = 4.0) -> str:
-    """Why `got` is not as good as `xla`, "" when it is.
+    """Return why `got` is not as good as `xla`, "" when it is.
 
     `exact` is the float64 evaluation. NaN and infinities must be where XLA has them, or where `exact` has: XLA's own
     vectorised reductions lose NaN at some sizes. The error, over the whole array or in ulp of each element, may be

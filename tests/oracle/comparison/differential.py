@@ -55,7 +55,7 @@ def check(graph: Graph, numbers: Sequence[int] = range(len(SIZES)), with_xla: bo
 
 
 def on_the_cpu(executable: Executable, arrays: Sequence[np.ndarray], offset: int) -> Sequence[np.ndarray]:
-    """The results for arguments that begin so many elements behind a multiple of 64 bytes."""
+    """Return the results for arguments that begin so many elements behind a multiple of 64 bytes."""
     moved = []
     for x in arrays:
         memory = np.zeros(x.nbytes + offset * x.itemsize + 64, np.uint8)
@@ -66,14 +66,14 @@ def on_the_cpu(executable: Executable, arrays: Sequence[np.ndarray], offset: int
 
 
 def in_tensors(graph: Graph) -> bool:
-    """Whether DLPack has the types of the results, so that they can be read of a GPU."""
+    """Return whether DLPack has the types of the results, so that they can be read from a GPU."""
     import frameworks
 
     return all(frameworks.has(v.dtype) for v in graph.outputs)
 
 
 def on_a_gpu(executable: Executable, arrays: Sequence[np.ndarray], offset: int) -> Sequence[np.ndarray]:
-    """The same of arguments that are in the memory of an emulated GPU, where DLPack has their type."""
+    """Return the results for arguments in the memory of an emulated GPU, where DLPack has their type."""
     import frameworks
 
     framework = frameworks.Framework(1, frameworks.KINDS[executable.program.target])
@@ -104,7 +104,7 @@ def _compare(who: str, results: Sequence[np.ndarray], expected: Sequence[Band], 
 
 @dataclass(frozen=True)
 class Band:
-    """One output: what it should be, how far it may be off, and where anything goes."""
+    """The band of one output: its expected values, how far it may be off, and where any value is right."""
 
     want: np.ndarray
     tolerance: np.ndarray
@@ -112,7 +112,7 @@ class Band:
 
 
 def bands(graph: Graph, arrays: Sequence[np.ndarray], seed: int = 0, rounding: float = 0.0) -> list[Band]:
-    """What the outputs should be. rounding: how many ulps off an add and its like may be; XLA contracts products."""
+    """Return the outputs' bands. rounding: how many ulps off an add and its like may be, as XLA contracts products."""
     rounded = rounded_values(graph, rounding)
     bits = _bits(graph, rounded)
     outputs = zip(graph.outputs, noisy_runs(graph, arrays, seed, rounding), strict=True)
@@ -154,7 +154,7 @@ def _band(want: np.ndarray, runs: Sequence[np.ndarray], rounded: bool, bits: boo
 
 
 def wrong(got: np.ndarray, band: Band) -> str:
-    """What is wrong with one output, "" when nothing is."""
+    """Return what is wrong with one output, "" when nothing is."""
     want = band.want
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"got {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"

@@ -42,7 +42,7 @@ Runs = list[np.ndarray]  # what each run makes of one value
 
 @dataclass(frozen=True)
 class How:
-    """How a graph is run. rounding: how many ulps off an add and its like may be."""
+    """The way in which a graph is run. rounding: how many ulps off an add and its like may be."""
 
     noises: Sequence[Noise]
     rounding: float
@@ -71,7 +71,7 @@ def _scope(scope: Graph | Region, inputs: Sequence[Runs], how: How) -> list[Runs
 
 
 def _while(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
-    """Together as long as all runs go on."""
+    """Run a loop for all runs together as long as all of them go on, and the rest of it for each run on its own."""
     count = op.attrs["carried"]
     state, captured = list(operands[:count]), list(operands[count:])
     while True:
@@ -90,7 +90,7 @@ def _case(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
 
 
 def _apart(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
-    """Each run on its own, without noise inside the op."""
+    """Run each run on its own, without noise inside the op."""
     with np.errstate(all="ignore"):
         return [
             list(runs)
@@ -132,7 +132,7 @@ def ulps(op: Op, rounding: float) -> tuple[float, float]:
 
 
 class Noise:
-    """How one run differs: not at all, all results "up" or "down", to the roundest nearby ("snap"), or at "random"."""
+    """The noise of a run: none, all results "up" or "down", to the roundest number nearby ("snap"), or at "random"."""
 
     def __init__(self, mode: str, seed: tuple[int, int]):
         self.mode, self.random = mode, np.random.default_rng(seed)
@@ -143,7 +143,7 @@ class Noise:
         return np.asarray(self.random.choice((-1.0, 1.0), shape))
 
     def anything(self, x: np.ndarray) -> np.ndarray:
-        """In place of what nothing is said about."""
+        """Return arbitrary values, in place of those about which nothing is said."""
         if dtype_class(x.dtype) in _INTEGERS:
             low, high = (0, 1) if x.dtype == bool else int_limits(x.dtype)
             low, high = max(low, -(1 << 62)), min(high, 1 << 62)
@@ -156,21 +156,21 @@ class Noise:
         return (wide * (1 + 2j) if x.dtype.kind == "c" else np.asarray(wide)).astype(x.dtype)
 
     def moved(self, x: np.ndarray, size: Any) -> np.ndarray:
-        """Numbers moved by up to `size`, an absolute error."""
+        """Return numbers moved by up to `size`, an absolute error."""
         if x.dtype.kind == "c":
             return joined(self.moved(x.real, size), self.moved(x.imag, size), x.dtype)
         far = self.random.uniform(0, 1, x.shape) if self.mode == "random" else 0.0 if self.mode == "snap" else 1.0
         return np.asarray(x + size * far * self.signs(x.shape)).astype(x.dtype)
 
     def of_either_sign(self, x: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
-        """An extreme of zeros of both signs is either of them."""
+        """Give zeros either sign in an extreme of operands that have zeros of both signs."""
         if dtype_class(x.dtype) != "float":
             return x
         signs = {bool(sign) for y in operands for sign in np.unique(np.signbit(y[y == 0]))}
         return x if len(signs) < 2 else np.asarray(np.where(x == 0, np.copysign(x, self.signs(x.shape)), x), x.dtype)
 
     def shaken(self, x: np.ndarray, ulps: float) -> np.ndarray:
-        """Numbers a little more or less, zeros and NaN of either sign."""
+        """Return numbers that are a little more or less, and zeros and NaN of either sign."""
         if self.mode == "none" or not ulps or dtype_class(x.dtype) not in ("float", "complex"):
             return x
         if x.dtype.kind == "c":
@@ -234,7 +234,7 @@ def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
 
 
 def _differ(runs: Runs) -> bool:
-    """Whether a value is more or less in some run."""
+    """Return whether a value is more or less in some run."""
     first = runs[0]
     return any(x is not first and not bool(np.all((x == first) | ((x != x) & (first != first)))) for x in runs[1:])
 
@@ -246,7 +246,7 @@ def _is_real(op: Op) -> bool:
 def _ends(
     op: Op, runs: Sequence[Sequence[np.ndarray]], base: np.ndarray, sizes: Mapping[str, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The most and the least that an op makes of the most and the least of its operands.
+    """Return the most and the least that an op makes of the most and the least of its operands.
 
     Where some results are NaN and others not, they are what `base`, the result without noise, is not.
     """
@@ -265,7 +265,7 @@ def _ends(
 
 
 def _candidates(most: np.ndarray, least: np.ndarray) -> list[np.ndarray]:
-    """Values of an operand to look at: the ends and, between them, 0 and ±1 among integers."""
+    """Return the values of an operand to look at: the ends and, between them, 0 and, among integers, ±1."""
     if (most == least).all():
         return [most]
     small = {"float": (0,), "int": (0, 1, -1), "uint": (0, 1)}.get(dtype_class(most.dtype), ())
@@ -278,7 +278,7 @@ def _candidates(most: np.ndarray, least: np.ndarray) -> list[np.ndarray]:
 
 
 def _exchange_neighbours(op: Op, runs: Sequence[list[np.ndarray]]) -> None:
-    """For an op that looks for an order: the first changes places with the second, or the second with the third."""
+    """Exchange the first with the second, or the second with the third, for an op that looks for an order."""
     dims = (op.attrs["dim"],) if op.name == "sort" else op.attrs["dims"]
     for i, x in enumerate(runs[0]):
         if x.ndim and dtype_class(x.dtype) == "float":
@@ -287,14 +287,14 @@ def _exchange_neighbours(op: Op, runs: Sequence[list[np.ndarray]]) -> None:
 
 
 def _is_even(x: np.ndarray, dims: Sequence[int]) -> np.ndarray:
-    """Whether the place of an element in the order of x along dims is an even number."""
+    """Return whether the place of an element in the order of x along dims is an even number."""
     last = np.moveaxis(x, dims, range(-len(dims), 0))
     order = np.argsort(last.reshape((*last.shape[: x.ndim - len(dims)], math.prod(last.shape[x.ndim - len(dims) :]))))
     return np.moveaxis((np.argsort(order) % 2 == 0).reshape(last.shape), range(-len(dims), 0), dims)
 
 
 def _order(op: Op, operands: Sequence[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
-    """Where along its dim each element of a sort's results comes from."""
+    """Return the index, along its dim, from which each element of a sort's results comes."""
     count, dim = op.attrs["count"], op.attrs["dim"]
     body = Function(op.attrs["body"], sizes)
     numbers = np.indices(operands[0].shape)[dim]
@@ -307,7 +307,7 @@ def _order(op: Op, operands: Sequence[np.ndarray], sizes: Mapping[str, int]) -> 
 
 
 def _may_move(op: Op, runs: Sequence[Sequence[np.ndarray]], order: np.ndarray) -> np.ndarray:
-    """The places, in a sort by one operand, of elements that may be as large as others; those that are stay."""
+    """Return the places, in a sort by one operand, of elements that may be as large as others. Equal elements stay."""
     found, dim = np.zeros(order.shape, bool), op.attrs["dim"]
     for base, up, down in zip(runs[0], runs[_UP], runs[_DOWN], strict=True):
         if base.shape != order.shape or dtype_class(base.dtype) != "float" or not order.size:
@@ -328,7 +328,7 @@ def _may_move(op: Op, runs: Sequence[Sequence[np.ndarray]], order: np.ndarray) -
 
 
 def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded: Sequence[bool]) -> np.ndarray:
-    """Where it is not said what an op makes."""
+    """Return where the result of an op is not specified."""
     if kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
         return np.ones(result.shape, bool)
     if op.name == "convolution":  # padding may be multiplied, or left out
@@ -355,7 +355,7 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
 
 
 def _near(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Whether floats differ by rounding at most."""
+    """Return whether floats differ by rounding at most."""
     if dtype_class(x.dtype) in _INTEGERS:
         return np.zeros(x.shape, bool)
     return np.isclose(wide(x), wide(y), 64 * eps(x.dtype), 0.0, equal_nan=True)
@@ -377,7 +377,7 @@ def wide(x: np.ndarray) -> np.ndarray:
 
 
 def tiny(dtype: np.dtype) -> float:
-    """Below this numbers are subnormal, and may be zero as well."""
+    """Return the number below which numbers are subnormal, and may be zero as well."""
     return float(ml_dtypes.finfo(part_dtype(dtype)).tiny)
 
 

@@ -1,4 +1,4 @@
-"""How far functions of floats are from the exact result, in units of the last place."""
+"""The error of functions of floats, in units of the last place of the exact result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def exact_of(function: str, arguments: list[np.ndarray]) -> np.ndarray:
 
 
 def ulps(actual: np.ndarray, exact: np.ndarray, dtype: str) -> np.ndarray:
-    """The error of each result in units of the last place of the exact one; inf where a special value is wrong."""
+    """Return each result's error in units of the last place of the exact one; inf where a special value is wrong."""
     _, lowest, bits = FORMATS[dtype]
     _, exponent = np.frexp(np.abs(exact))
     with np.errstate(all="ignore"):
@@ -48,7 +48,7 @@ def ulps(actual: np.ndarray, exact: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def numbers_of_all_sizes(dtype: str, count: int) -> np.ndarray:
-    """Numbers of every size: random bits, the ranges where functions change, and special values."""
+    """Return numbers of every size: random bits, the ranges where functions change, and special values."""
     rng = np.random.default_rng(len(dtype) + count)
     kind = DTYPES[dtype]
     width = np.dtype(kind).itemsize

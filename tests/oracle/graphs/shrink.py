@@ -1,4 +1,4 @@
-"""A failing graph to a small one that fails the same way: outputs go, then ops turn into inputs, one by one."""
+"""Reduces a failing graph to a small one that fails the same way: outputs go, then ops turn into inputs, one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, substitute
 
 
 def failure(graph: Graph, numbers: Sequence[int] = range(len(SIZES)), with_xla: bool = False) -> Exception | None:
-    """What goes wrong with a graph, if something does."""
+    """Return the error that checking a graph raises, if there is one."""
     try:
         check(graph, numbers, with_xla)
     except Exception as error:
@@ -53,7 +53,7 @@ def shrink(graph: Graph, error: Exception, until: float, with_xla: bool = False)
 
 
 def part(graph: Graph, outputs: Sequence[Value], stops: Collection[Value]) -> Graph:
-    """What `outputs` need, the values in `stops` being inputs."""
+    """Return the part of a graph that `outputs` need. The values in `stops` are inputs."""
     needed: set[Value] = set(outputs)
     kept: list[Op] = []
     for op in reversed(graph.ops):

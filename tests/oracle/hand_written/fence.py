@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def fenced(array: np.ndarray) -> np.ndarray:
-    """A dense copy that ends where memory does, as far as its alignment allows: a page follows that nobody may read."""
+    """Return a dense copy that ends where memory does, as far as its alignment allows. The next page is unreadable."""
     room = -(-max(array.nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = mmap.mmap(-1, room + mmap.PAGESIZE)
     whole = np.frombuffer(memory, np.uint8)
@@ -30,10 +30,10 @@ def fenced(array: np.ndarray) -> np.ndarray:
 
 
 def called_with_fenced(run: Callable[..., Any], calls: Iterable[Sequence[np.ndarray]]) -> list[Any]:
-    """What calls with such arrays return.
+    """Return the results of calls with such arrays.
 
-    A child makes them first: whether it ends is something to assert. One makes all, for to fork a process that has
-    run thousands of tests takes a tenth of a second.
+    A child makes the calls first, because it can be asserted that a child ends. One child makes all calls: to fork a
+    process that has run thousands of tests takes a tenth of a second.
     """
     given = [[fenced(x) for x in arrays] for arrays in calls]
     if KIND == "cpu":  # an emulated one is a process of its own

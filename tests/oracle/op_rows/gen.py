@@ -1,4 +1,4 @@
-"""What rows draw from: choices, sizes, types and values, and the graph that grows."""
+"""The draws of rows: choices, sizes, types and values, and the graph that grows."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _SYMBOLIC = (B, S, B, S, 2 * B, S + 1)
 
 
 class Gen:
-    """Draws for one graph, or for one region in it.
+    """The draws for one graph, or for one region in it.
 
-    reuse: operands are values that are there wherever some fit. sealed: there are no inputs but the given ones.
-    depth: how many regions deep this is.
+    reuse: operands are values that are there wherever some fit. sealed: there are no inputs but the given ones. depth:
+    how many regions deep this is.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Gen:
         return self.of(self.dtype(dtypes), self.shape(low, high, size))
 
     def of(self, dtype: np.dtype, shape: Shape) -> Value:
-        """A value of this type and shape: one that is there, a new input, or a number spread over the shape."""
+        """Return a value of this type and shape: one that is there, a new input, or a number spread over the shape."""
         fit = [v for v in self.pool if (v.dtype, v.shape) == (dtype, shape)]
         if fit and self.reuse and (self.sealed or self.integer(0, 7)):
             return self.choose(fit)
@@ -139,7 +139,7 @@ class Gen:
         return value
 
     def number(self, dtype: np.dtype, number: complex | float | int) -> Value:
-        """A constant scalar; of integers the low bits."""
+        """Return a constant scalar; of integers the low bits."""
         if dtype_class(dtype) in ("int", "uint"):
             low, high = int_limits(dtype)
             number = low + (int(number) - low) % (high - low + 1)
@@ -162,7 +162,7 @@ class Gen:
 
 
 def never_empty(d: Dim) -> bool:
-    """Whether a size of this module's kind is never 0."""
+    """Return whether a size of this module's kind is never 0."""
     return d.value > 0 if d.is_const else d in (B + 1, S + 1, S + 2)
 
 
@@ -171,12 +171,12 @@ def facts() -> ShapeFacts:
 
 
 def finish(gen: Gen, outputs: Sequence[Value]) -> Graph:
-    """The graph of what was drawn."""
+    """Return the graph of what was drawn."""
     return bound_graph(gen.inputs, gen.b.ops, outputs, gen.b.facts)
 
 
 def bound_graph(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value], facts: ShapeFacts) -> Graph:
-    """A graph whose symbols are the first dims of inputs that are them; an input is added for one that is none."""
+    """Return a graph whose symbols are bound to dims of inputs. A symbol that is no input's dim gets a new input."""
     inputs = list(inputs)
     bindings: dict[str, Dim] = {}
     for name in ("b", "s"):

@@ -15,7 +15,7 @@ _OP = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and
 
 
 def kinds(dtype: np.dtype) -> tuple[str, ...]:
-    """The reductions that a type has."""
+    """Return the reductions that a type has."""
     match dtype_class(dtype):
         case "complex":
             return ("add", "mul")
@@ -27,13 +27,13 @@ def kinds(dtype: np.dtype) -> tuple[str, ...]:
 
 
 def long_kinds(dtype: np.dtype) -> tuple[str, ...]:
-    """Those of many elements: how a long product of floats leaves their range depends on the order."""
+    """Return those of many elements: how a long product of floats leaves their range depends on the order."""
     exact = dtype_class(dtype) not in ("float", "complex")
     return tuple(kind for kind in kinds(dtype) if exact or kind != "mul")
 
 
 def identity(kind: str, dtype: np.dtype) -> complex | float | int:
-    """What combining changes nothing with."""
+    """Return the identity of a reduction: to combine a value with it changes nothing."""
     if kind in ("add", "or", "xor"):
         return 0
     if kind == "mul":
@@ -61,7 +61,7 @@ def _reduce(g: Gen) -> Value:
 def _combining(
     g: Gen, dtype: np.dtype, options: Callable[[np.dtype], tuple[str, ...]] = long_kinds
 ) -> tuple[Region, complex | float | int]:
-    """A region that combines two scalars, and its identity."""
+    """Return a region that combines two scalars, and its identity."""
     kind = g.choose(options(dtype))
     region = g.region([(dtype, ()), (dtype, ())], lambda inner, v: inner.b.op(_OP[kind], v))
     return region, identity(kind, dtype)

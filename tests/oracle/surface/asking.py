@@ -1,4 +1,4 @@
-"""Which line asked about a size, JAX's own lines included, for which statistics name the user's line that called it."""
+"""The lines that ask about sizes, JAX's own lines included. Statistics name the user's line that called JAX instead."""
 
 from __future__ import annotations
 

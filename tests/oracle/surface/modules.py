@@ -36,6 +36,6 @@ def public_functions() -> Iterator[str]:
 
 
 def function(name: str) -> Callable[..., Any]:
-    """What a full name stands for. Raises AttributeError."""
+    """Return the object that a full name stands for. Raises AttributeError."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""What a run of the surface table shows: shares by module, and the rows behind what is missing, by cause."""
+"""The report of a run of the surface table: shares by module, and the rows behind what is missing, by cause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compiles_often(result: Result) -> bool:
 
 
 def _asking_lines(result: Result) -> str:
-    """Where the sizes that became numbers were asked for; without any, where something else was asked."""
+    """Return the lines that asked for sizes that became numbers, or without any those that asked something else."""
     if not isinstance(result, Outcome):
         return result.reason
     special = [text for text in result.asked if " != " not in text]  # != holds for all sizes but one
@@ -81,6 +81,6 @@ def _shares(rows: Sequence[Result]) -> list[str]:
 
 
 def _share(missing: Iterable[bool]) -> str:
-    """Of how many it is not so."""
+    """Return the percentage of rows that miss nothing."""
     found = list(missing)
     return f"{100 * (1 - sum(found) / len(found)):.1f} %"

@@ -47,7 +47,7 @@ class Row:
 
     @property
     def has_floats(self) -> bool:
-        """Whether some can be differentiated by."""
+        """Return whether the function can be differentiated by some of the arrays."""
         return any(not spec.startswith("key") and _read(spec).dtype.kind not in "iub" for spec in self.specs)
 
     @property
@@ -65,7 +65,7 @@ Table = Mapping[str, Sequence[Row]]  # by the name in the module
 
 
 def each(names: str, *rows: Row) -> Table:
-    """The same rows for several functions."""
+    """Return a table with the same rows for several functions."""
     return dict.fromkeys(names.split(), rows)
 
 

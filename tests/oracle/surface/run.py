@@ -35,11 +35,11 @@ LIKE_XLA: Unlike = functools.partial(mismatch, "like XLA")
 
 @dataclass
 class Outcome(Result):
-    """What became of a row; "passed" is one that gave what `jax.jit` gives at every size.
+    """The outcome of a row; "passed" is one that gave what `jax.jit` gives at every size.
 
     call: the row. fallback: why calls ran through `jax.jit`. asked: what compilations were asked about sizes, with the
-    lines. raises: the sizes at which `jax.jit` raises. compilations: the most for one function, where transforms make
-    several of it, each forward and backward.
+    lines. raises: the sizes at which `jax.jit` raises. compilations: the most for one function. Transforms make several
+    functions of a row's, each forward and backward.
     """
 
     call: str = ""
@@ -50,12 +50,12 @@ class Outcome(Result):
 
     @property
     def numbers(self) -> list[str]:
-        """The sizes that became numbers, each with the line that asked. That one is 0 or 1 is a case of its own."""
+        """The sizes that became numbers, each with the line that asked. A size that is 0 or 1 is a case of its own."""
         return [text for text in self.asked if re.match(r".+ == ([2-9]|\d\d+) \(", text)]
 
 
 def run_row(path: Path, name: str, settings: Settings, stage: Stage, sizes: Sequence[int] = SIZES) -> Outcome:
-    """The row of that name, as `surface.ROWS` has it, in a worker of `hlo_disc.conformance.pool`.
+    """Run the row of that name, as `surface.ROWS` has it, in a worker of `hlo_disc.conformance.pool`.
 
     A name may begin with a transform: "vjp of jax.numpy.sum:0"; or with "n in ", a row of `surface.size_values`.
     """

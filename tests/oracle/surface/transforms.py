@@ -1,4 +1,4 @@
-"""What JAX's transformations make of a row: around the compiled call, or compiled themselves."""
+"""JAX's transformations of a row: around the compiled call, or compiled themselves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ Function = Callable[..., Any]
 
 
 class Transform(NamedTuple):
-    """inside: what is made of a row's function before it is compiled; around: of the compiled one. batched: whether its
-    arrays are several of the row's. differentiates: whether one of them has to be a float.
+    """A transformation of a row's function.
+
+    inside: what is made of the function before it is compiled. around: what is made of the compiled one. batched:
+    whether its arrays are several of the row's. differentiates: whether one of them has to be a float.
     """
 
     inside: Callable[[Function], Function]
@@ -28,14 +30,14 @@ def _is_float(x: Any) -> bool:
 
 
 def _direction(x: Any) -> np.ndarray:
-    """A tangent or cotangent of an array."""
+    """Return a tangent or cotangent of an array."""
     if not _is_float(x):
         return np.zeros(x.shape, jax.dtypes.float0)
     return np.cos(np.arange(np.prod(x.shape))).reshape(x.shape).astype(x.dtype)
 
 
 def _numbers(arrays: Sequence[Any]) -> tuple[int, ...]:
-    """Of the arrays that are differentiated."""
+    """Return the indices of the arrays that are differentiated."""
     return tuple(i for i, x in enumerate(arrays) if _is_float(x))
 
 
@@ -44,7 +46,7 @@ def _itself(fn: Function) -> Function:
 
 
 def _loss(fn: Function) -> Function:
-    """A weighted sum of all floats that the function returns."""
+    """Return a function that computes a weighted sum of all floats that `fn` returns."""
 
     def loss(*arrays: Any) -> jax.Array:
         floats = [x for x in jax.tree.leaves(fn(*arrays)) if _is_float(x)]
@@ -71,7 +73,7 @@ def _value_and_grad(fn: Function) -> Function:
 
 
 def _by_one(transform: Any) -> Callable[[Function], Function]:
-    """By the first array that is differentiated."""
+    """Return a transform by the first array that is differentiated."""
     return lambda fn: lambda *arrays: transform(fn, _numbers(arrays)[0])(*arrays)
 
 

@@ -1,4 +1,4 @@
-"""How far results are apart, and what is wrong."""
+"""The distance between results, and what is wrong with them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_convolution(fn, kernel, outputs, products):
 
 @pytest.mark.parametrize(("count", "rows"), [(10, 10), (5000, 1000)])
 def test_gathered_rows(count, rows):
-    """What is gathered is read, but no more than there is."""
+    """Gathered rows are read, but no more of them than there are."""
     found = counted(lambda t, i: t[i], ("f32[1000, 64]", "i32[n]"), (1000, 64), (count,))
     assert found == Work({}, 4 * (rows * 64 + count + count * 64))
 

@@ -1,4 +1,4 @@
-"""What is measured until the first result: a program that is small, by real processes."""
+"""The measurements until the first result, for a program that is small, by real processes."""
 
 from __future__ import annotations
 

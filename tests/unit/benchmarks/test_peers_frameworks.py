@@ -1,4 +1,4 @@
-"""What programs are written in has the same names for every framework."""
+"""The functions in which programs are written have the same names for every framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ FOLDER = Path(frameworks.__file__).parent
 
 
 def functions(name: str) -> set[str]:
-    """Of a module, by its text: no framework needs to be there. Those that it only imports are functions of its own."""
+    """Return the functions of a module, by its text: no framework needs to be there.
+
+    Functions that it only imports count as its own.
+    """
     tree = ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(name)]

@@ -1,4 +1,4 @@
-"""What is measured of peers: by stand-ins for their processes, and one program by real ones."""
+"""The measurements of peers: by stand-ins for their processes, and of one program by real ones."""
 
 from __future__ import annotations
 

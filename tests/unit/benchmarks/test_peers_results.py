@@ -1,4 +1,4 @@
-"""What is made of a comparison with peers: its file, summaries, what changed since another, tables of documents."""
+"""The results of a comparison with peers: their file, summaries, changes since another one, tables of documents."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_disturbed_timings_are_counted():
 
 
 def slower(found: Results, ours: float, peers: float, limit: float) -> Results:
-    """What the same would have found with everything so many times slower."""
+    """Return the same results with our times, the peers' and the limit multiplied by these factors."""
     before = copy.deepcopy(found)
     for program in before["programs"]:
         for at in program["shapes"]:

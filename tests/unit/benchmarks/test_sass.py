@@ -1,4 +1,4 @@
-"""What the count of instructions makes of a disassembler's listing."""
+"""The count of instructions in a disassembler's listing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LISTING = """
 
 
 def test_innermost_loops_on_their_usual_way():
-    """The outer loop is none of them, and what a jump leaves out is not counted."""
+    """Loops are counted if they are innermost. Instructions that a jump leaves out are not counted."""
     kernels = listed(LISTING)
     assert kernels["k0_map"].loops == (Loop(instructions=5, elements=3),)
     assert kernels["k0_map"].instructions == 11 and kernels["k1_none"].loops == ()

@@ -1,4 +1,4 @@
-"""Which axes of a group become one."""
+"""The axes of a group that become one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = Schedule("row", None, Joins.ROWS, collapses=True)
     ],
 )
 def test_a_boundary_of_a_reshape_is_the_one_with_as_many_elements_before_it(shape, other, left):
-    """A row that is spread keeps one boundary, on both sides of the reshape; the others go."""
+    """A row that is broadcast keeps one boundary, on both sides of the reshape; the others go."""
     target, wanted = ([Dim.parse(d) for d in text.split(",")] for text in (other, left))
 
     def build(g, x, row):
@@ -49,7 +49,7 @@ def test_a_boundary_of_a_reshape_is_the_one_with_as_many_elements_before_it(shap
 
 
 def test_equal_sizes_in_two_spellings_merge_to_one():
-    """That n // 16 is n // 16 - 2 (n // 32) + 2 from 32 to 63 facts see at each n, and of its square they do not."""
+    """Facts see, n by n from 32 to 63, that n // 16 is n // 16 - 2 (n // 32) + 2. For its square they do not."""
     facts = ShapeFacts()
     facts.add_at_least(Dim.symbol("n"), 32)
     facts.add_at_most(Dim.symbol("n"), 63)
@@ -133,6 +133,6 @@ def test_an_op_on_fewer_axes_computes_the_same(
 
 
 def test_all_ops_whose_axes_merge_are_tested() -> None:
-    """But for those that write what they are given in places that data say."""
+    """All ops whose axes merge are tested, but for those that write their operands in places that data say."""
     tested = {name for name, *_ in OPERATIONS} | {"constant", "iota", "dim", "scatter", "window_scatter"}
     assert tested == {name for name, row in OPS.items() if row.axes is not None and row.axes.attributes is not None}

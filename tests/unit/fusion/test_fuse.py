@@ -1,4 +1,4 @@
-"""Which ops become one kernel, by schedules that are no more than their rows."""
+"""The ops that become one kernel, by schedules that are no more than their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOT = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (
 
 
 def groups(build, *inputs):
-    """Of each group its schedule and the ops that compute something, sorted."""
+    """Return each group's schedule, and the sorted names of its ops that compute something."""
     made = fuse(normalise(make_graph(inputs, build)), SCHEDULES)
     views = {"reshape", "broadcast", "constant", "slice", "transpose"}
     return [

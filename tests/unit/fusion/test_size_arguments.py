@@ -1,4 +1,4 @@
-"""Which sizes of a group become arguments, and what is said of them."""
+"""The sizes of a group that become arguments, and what is said of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What traces ask about sizes: decided by facts, else by the call; and JAX as it was for everybody else."""
+"""The answers to what traces ask about sizes: facts decide, else the call. JAX is as it was for everybody else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_disc.import_.jax_edge.size_questions import Again, Answers, answering
 
 
 def sizes(text: str, **call: int):
-    """Answers for a call, and the sizes of a trace that they decide about."""
+    """Return answers for a call, and the sizes of a trace that they decide about."""
     facts = ShapeFacts()
     for name in call:
         facts.add_at_least(Dim.symbol(name), 0)
@@ -97,7 +97,7 @@ def test_sizes_are_integers_to_those_who_look():
 
 
 def test_tables_do_not_ask():
-    """A key that has a size is compared with others whenever some bits of the hashes agree."""
+    """A table compares a key that has a size with others whenever some bits of the hashes agree. That asks nothing."""
     answers, (n,) = sizes("n", n=5)
     one, other = (jax.core.ShapedArray((d, 3), np.float32) for d in (n, 5))
     with answering(answers):

@@ -37,7 +37,7 @@ def read(body, results, args=X, functions="", **options):
 
 
 def size(body, result="%r", **options):
-    """The Dim that a scalar i32 computed from %b and %s is, where x : (b, s)."""
+    """Return the Dim of a scalar i32 that is computed from %b and %s, where x : (b, s)."""
     head = (
         "%b = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x?xf32>) -> tensor<i32>\n"
         "%s = stablehlo.get_dimension_size %x, dim = 1 : (tensor<?x?xf32>) -> tensor<i32>\n"
@@ -250,7 +250,7 @@ def test_names_of_symbols():
 
 
 def test_size_arguments_need_a_name():
-    """As `jax.jit` lowers at symbolic shapes: dimension variables are arguments."""
+    """Dimension variables are arguments where `jax.jit` lowers at symbolic shapes."""
     args = '%b: tensor<i32> {jax.global_constant = "b"}, %x: tensor<?xf32>'
     body = """
     %0 = stablehlo.reshape %b : (tensor<i32>) -> tensor<1xi32>

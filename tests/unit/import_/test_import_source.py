@@ -1,4 +1,4 @@
-"""What is accepted as a program, and what is said about what is not."""
+"""The forms of programs that are accepted, and the errors for everything else."""
 
 import subprocess
 import sys
@@ -108,7 +108,7 @@ def test_no_dialects_are_listed():
 
 
 def test_truncated_anywhere():
-    """In a process of its own: an abort in the parser must fail this test, not end the run."""
+    """A module is truncated in a process of its own: an abort in the parser must fail this test, not end the run."""
     code = """
 import sys
 from hlo_disc.errors import ParseError

@@ -19,7 +19,7 @@ NOW = jax.__version_info__
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """In a process in which nothing of JAX is replaced yet."""
+    """Run a script in a process in which nothing of JAX is replaced yet."""
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
 
@@ -148,7 +148,7 @@ def test_what_is_replaced_has_a_reason_and_a_test():
 
 
 def read_by(path: Path) -> set[str]:
-    """What a file reads of the modules inside JAX that it imports; annotations are only texts."""
+    """Return the names that a file reads of the modules inside JAX that it imports. Annotations are only texts."""
     tree, modules = ast.parse(path.read_text()), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):

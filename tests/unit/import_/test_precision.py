@@ -1,4 +1,4 @@
-"""What a program says of the precision of its products, and which of them round to TF32 then."""
+"""The precision that a program asks of its products, and which of them round to TF32 then."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def module(asked: str, kind: str = "f32") -> str:
 
 
 def operands(kind: str = "float32") -> tuple[np.ndarray, np.ndarray]:
-    """Of x the first product is with a number that rounds up, of y all are 1."""
+    """Return x, whose first column is a number that rounds up, and y, which is all ones."""
     x, y = np.zeros((3, 20), kind), np.ones((20, 5), kind)
     x[:, 0] = 1 + 2.0**-11
     return x, y
@@ -74,7 +74,7 @@ def test_sums_that_nobody_has():
 
 @pytest.mark.parametrize("form", ["jnp", "einsum", "batch", "derivative", "jit", "in a loop"])
 def test_precision_of_jax(form, emulated_targets):
-    """As an argument and as a setting, however the product comes to be."""
+    """JAX's precision is an argument or a setting, however the product comes to be."""
     x, y = operands()
     programs = {
         "jnp": lambda x, y, p: jnp.matmul(x, y, precision=p),
@@ -95,7 +95,7 @@ def test_precision_of_jax(form, emulated_targets):
 
 
 def test_numbers_that_tf32_rounds(emulated_targets):
-    """To nearest, ties away from zero; what is beyond the largest number is infinite."""
+    """Numbers round to nearest, ties away from zero. Beyond the largest number they become infinite."""
     top = np.float32(3.4028235e38)
     numbers = [
         1 + 2.0**-11,

@@ -73,7 +73,7 @@ def test_numbers_wrap_at_each_step() -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_select_follows_what_wrapped(wide: bool) -> None:
-    """Of a size that was narrowed, too."""
+    """A select follows a value that wrapped, also one of a size that was narrowed."""
     size = "stablehlo.get_dimension_size %a, dim = 0 : (tensor<?x0xf32>) -> tensor<i32>"
     narrow = """%w = stablehlo.convert %s : (tensor<i32>) -> tensor<i64>
       %p = stablehlo.multiply %w, %w : tensor<i64>
@@ -112,7 +112,7 @@ def test_a_size_that_wrapped_is_refused() -> None:
 
 
 def test_an_exported_program_is_a_file() -> None:
-    """JAX computes with what it takes to fit: it is wrong where XLA is."""
+    """JAX takes what it computes with to fit. An exported program is wrong where XLA is."""
     (n,) = export.symbolic_shape("n")
     fn = jax.jit(lambda x: (jnp.sum(x) + x.shape[0] * (x.shape[0] - 1) // 2, jnp.pad(x, (0, x.shape[0] // 2))))
     executable = hlo_disc.compile(export.export(fn)(jax.ShapeDtypeStruct((n,), np.float32)))

@@ -1,4 +1,4 @@
-"""What follows from what: backward slices in the order of their roots, and the ops that are live."""
+"""The dependences of a graph: backward slices in the order of their roots, and the ops that are live."""
 
 from __future__ import annotations
 

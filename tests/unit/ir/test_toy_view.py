@@ -99,7 +99,7 @@ def read_twice(r: Any, op: Any, operands: list[Any]) -> Any:
 
 
 def twice(op: Op) -> list[Part]:
-    """The operand, and again behind itself along the last axis."""
+    """Return the parts of the operand, and of the operand again behind itself along the last axis."""
     first = whole(*op.operands)
     return [first, first._replace(starts=(*first.starts[1:], first.value.shape[-1]))]
 
@@ -229,7 +229,7 @@ def test_ops_have_their_axes_in_common_only_by_a_rule() -> None:
 
 
 def test_rules_name_the_attributes_that_speak_of_axes() -> None:
-    """What numbers axes, or has an entry for each, changes when axes merge."""
+    """An attribute that numbers axes, or has an entry for each, changes when axes merge."""
     single = ("dim", "index_vector_dim")
     for name, row in OPS.items():
         if row.axes is not None and row.axes.attributes is not None:

@@ -1,4 +1,4 @@
-"""What is lowered in several ways at sizes 0 and 1 is spelled in one; every rule fires, and changes no result."""
+"""Programs with several lowerings at sizes 0 and 1 are spelled in one way; every rule fires, and changes no result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dot(b: GraphBuilder, x: Value, y: Value, *numbers: tuple[int, ...]) -> Value
 
 
 def numbers(vector: int, start: Any = (), offset: Any = (), collapsed: Any = (), batching: Any = ()) -> dict[str, Any]:
-    """batching: pairs of an axis of the operand and one of the indices."""
+    """Return the dimension numbers of a gather. batching: pairs of an axis of the operand and one of the indices."""
     return {
         "offset_dims": offset,
         "collapsed_slice_dims": collapsed,
@@ -114,7 +114,7 @@ def pad(b: GraphBuilder, x: Value) -> Value:
 
 @dataclass
 class Case:
-    """`fires` and `other` say the same, and are spelled alike; the rule has nothing to say of `not_`."""
+    """A case of a rule: `fires` and `other` say the same, and are spelled alike; the rule does not fire on `not_`."""
 
     rule: str
     fires: Build
@@ -404,7 +404,7 @@ def test_rule(case: Case) -> None:
 
 
 def test_loops_that_never_turn() -> None:
-    """What such a loop holds makes no sense: there is no place 0."""
+    """The body of a loop that never runs makes no sense: there is no index 0."""
 
     def build(b: GraphBuilder, x: Value, total: Value) -> Value:
         i32 = np.dtype(np.int32)
@@ -442,7 +442,7 @@ def test_sorts_of_one() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_results_that_are_known(known: bool) -> None:
-    """Where the largest of some numbers is."""
+    """The index of the largest of some numbers is known where the numbers are."""
     i32 = np.dtype(np.int32)
 
     def build(b: GraphBuilder, x: Value) -> Value:
@@ -468,7 +468,7 @@ def test_results_that_are_known(known: bool) -> None:
 
 
 def shorter(b: GraphBuilder, x: Value, bound: Value) -> Value:
-    """Halves until the first element is small, in a loop."""
+    """Halve x in a loop until its first element is small."""
 
     def first(c: GraphBuilder, value: Value) -> Value:
         return reshape(c, part(c, value, ", ".join("0" * value.rank), ", ".join("1" * value.rank)), "")
@@ -491,7 +491,7 @@ def either(b: GraphBuilder, x: Value) -> Value:
 
 
 def smallest_first(b: GraphBuilder, x: Value, axis: int, sign: Value) -> Value:
-    """Sorted by what `sign` says; it is read by the comparison."""
+    """Sort by values times `sign`, which the comparison reads."""
     types = [(F32, ()), (F32, ()), (F32, sign.shape)]
 
     def less(c: GraphBuilder, v: Sequence[Value]) -> list[Value]:

@@ -19,7 +19,7 @@ def reshape(b, x, to):
 
 
 def product(b, x, y, *numbers):
-    """Of matrices with one batch axis, the first one unless the numbers say another."""
+    """Return the product of matrices with one batch axis, the first one unless the numbers say another."""
     numbers = numbers or ((0,), (2,), (0,), (1,))
     return b.op(
         "dot_general", (x, y), dtype=np.dtype(np.float32), tf32=False, **dict(zip(NUMBERS, numbers, strict=True))
@@ -49,7 +49,7 @@ def test_the_axes_of_a_batch_are_the_dots_own():
 
 
 def test_batch_axes_that_are_not_the_first():
-    """Three of them, in one operand behind another axis, in the other behind all."""
+    """Three batch axes lie behind another axis in one operand, and behind all others in the other one."""
 
     def build(b, x, y):
         x, y = reshape(b, x, "s, b*h*2, 4"), reshape(b, y, "4, t, 2*b*h")

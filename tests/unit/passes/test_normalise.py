@@ -1,4 +1,4 @@
-"""What comes of normalising is verified, and means what the graph meant before."""
+"""The graphs that come of normalising: they are verified, and mean what the graph meant before."""
 
 from __future__ import annotations
 

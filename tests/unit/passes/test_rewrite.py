@@ -95,7 +95,7 @@ def reduce(b: GraphBuilder, x: Value, *axes: int, init: float = 0, kind: str = "
 
 
 def rows(b: GraphBuilder, x: Value, indices: Value) -> Value:
-    """Rows of x : (n, 4), by indices with a trailing vector axis, which may be implicit."""
+    """Return rows of x : (n, 4), by indices with a trailing vector axis, which may be implicit."""
     return b.op(
         "gather",
         (x, indices),
@@ -504,7 +504,7 @@ def test_every_rule_is_tested():
 
 
 def test_keepdims_chain_becomes_one_broadcast():
-    """What jnp.mean(x, -1, keepdims=True) and a subtraction look like."""
+    """The graph is that of jnp.mean(x, -1, keepdims=True) and a subtraction."""
 
     def build(b, x):
         total = broadcast(b, reduce(b, x, 1), "b, 1", 0)
@@ -608,7 +608,7 @@ def test_other_places_stay_a_gather(of, build):
 
 
 def test_einsum_with_exchanged_operands():
-    """jnp.einsum("bhqk,bkhd->bqhd", p, v): JAX multiplies v by p and transposes, four dims round."""
+    """JAX computes jnp.einsum("bhqk,bkhd->bqhd", p, v) as v times p, and transposes the four dims."""
 
     def build(b, p, v):
         product = dot(b, v, p, (0, 2), (1,), (0, 1), (3,))  # b h d q

@@ -16,12 +16,12 @@ EXPORTED = "plan", "main"
 
 @pytest.fixture(scope="module")
 def object_() -> bytes:
-    """Of a program with constants, kernels, calls of the C library's functions and of the runtime's."""
+    """Return object code of a program with constants, kernels, and calls of the C library and of the runtime."""
     return hlo_disc.compile(lambda x: (x @ x.T).sum(), "f32[n, m]", target="cpu:avx2").program.object
 
 
 def relocations(object_: bytes) -> list[int]:
-    """Where the entries of all tables of relocations begin."""
+    """Return the offsets of the entries of all tables of relocations."""
     (sections,) = struct.unpack_from("<Q", object_, 0x28)
     size, count = struct.unpack_from("<HH", object_, 0x3A)
     rows = [struct.unpack_from("<IIQQQQIIQQ", object_, sections + k * size) for k in range(count)]
@@ -65,7 +65,7 @@ def test_objects_that_end_too_early_are_refused(object_):
 
 
 def test_damage_ends_no_process(object_):
-    """Anywhere, and in what says where things are."""
+    """Damage is anywhere in the object code, or in the tables of offsets."""
     random_ = random.Random(0)
     (sections,) = struct.unpack_from("<Q", object_, 0x28)
     tables = [0, 0x28, 0x3A, *relocations(object_), *range(sections, len(object_), 4)]
@@ -85,7 +85,7 @@ def test_damage_ends_no_process(object_):
 
 
 def test_a_symbol_outside_of_its_section_is_refused(object_):
-    """At its end there may be one: what nothing lies behind."""
+    """A symbol may lie at its section's end, with nothing behind it, but not further."""
     (sections,) = struct.unpack_from("<Q", object_, 0x28)
     size, count = struct.unpack_from("<HH", object_, 0x3A)
     rows = [struct.unpack_from("<IIQQQQIIQQ", object_, sections + k * size) for k in range(count)]
@@ -106,7 +106,7 @@ def test_a_symbol_outside_of_its_section_is_refused(object_):
 
 @pytest.mark.parametrize("far", [2**31 + 2**20, -(2**31) - 2**30, 2**40])
 def test_a_target_that_is_too_far_away_is_refused(object_, far):
-    """What is reached by 32 bits of distance lies within 2 GiB."""
+    """A target that 32 bits of distance reach lies within 2 GiB."""
     for at in relocations(object_):
         kind, symbol = struct.unpack_from("<II", object_, at + 8)
         if kind not in (1, 24):  # those of 64 bits

@@ -31,7 +31,7 @@ def half(length: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shapes(kind: str, length: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of operand and result, without batch."""
+    """Return the shapes of operand and result, without batch."""
     return (half(length) if kind == "IRFFT" else length), (half(length) if kind == "RFFT" else length)
 
 
@@ -104,7 +104,7 @@ def test_double_precision(kind: str, length: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lanes_do_not_mix(kind: str) -> None:
-    """What is not finite in one row stays there."""
+    """A number that is not finite in one row stays in that row."""
     exe = hlo_disc.compile(module(kind, (12,)))
     x = sample(kind, (20, *shapes(kind, (12,))[0]))
     clean = exe(x)

@@ -22,7 +22,7 @@ DOUBLE = hlo_disc.compile(lambda x: x * 2, "f32[n]").native
 
 
 class Fast:
-    """Answers in place of a program, unless it is to refuse."""
+    """A stand-in that answers in place of a program, unless it is to refuse."""
 
     def __init__(self) -> None:
         self.made, self.calls, self.refuses = 0, 0, False
@@ -69,7 +69,7 @@ def test_equal_types_that_are_other_objects_are_the_same(fast):
 
 @pytest.mark.parametrize("sizes", [8, 12])
 def test_eight_sorts_are_kept(fast, sizes):
-    """Of more than eight, one after the other, none comes often; those that come no more make room."""
+    """Eight sorts of calls are kept. Of more, in turns, none comes often. Those that come no more make room."""
     run = made_with(fast.compile)
     for _ in range(2 * OFTEN):
         for n in range(sizes):

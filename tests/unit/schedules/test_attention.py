@@ -45,7 +45,7 @@ def constant(b: GraphBuilder, x: float, like: Value) -> Value:
 
 
 def softmax(b: GraphBuilder, x: Value) -> Value:
-    """As JAX spells it: the maximum, once more with -inf, then exp, sum and quotient."""
+    """Return a softmax as JAX spells it: the maximum, once more with -inf, then exp, sum and quotient."""
     low, zero = (b.op("constant", value=np.array(v, x.dtype)) for v in (-np.inf, 0))
     dims = tuple(range(x.rank - 1))
     top = b.op("reduce", [x, low], dims=(x.rank - 1,), kind="max")
@@ -214,7 +214,7 @@ def test_other_patterns_are_no_attention() -> None:
 
 
 def test_masked_rows_are_as_in_xla() -> None:
-    """Infinite and absent scores: a row without a key is NaN, one with a NaN too, all others are not touched."""
+    """A row without a key is NaN, and so is one with a NaN. Infinite and absent scores touch no other row."""
 
     def fn(q, k, v, mask):
         scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.125
@@ -251,7 +251,7 @@ def test_grouped_queries() -> None:
 
 
 def test_weights_around_a_norm_are_no_attention():
-    """dot, norm, dot looks like one, but its weights are packed once, which is worth more."""
+    """A dot, a norm and a dot look like attention, but the weights are packed once, which is worth more."""
 
     def head(x, up, down):
         hidden = x @ up

@@ -74,7 +74,7 @@ def compare(got: Any, want: Any, inner: int) -> None:
 
 @functools.lru_cache(maxsize=64)
 def convolved(case: str, image: tuple[int, int, int]) -> np.ndarray | None:
-    """What XLA computes, for both layouts; None where it refuses."""
+    """Return XLA's result, for both layouts; None where it refuses."""
     attributes, kernel, features = CASES[case]
     try:
         return np.asarray(conv(attributes, NHWC)(normal(1, *image, features), normal(0, *kernel)))
@@ -85,7 +85,7 @@ def convolved(case: str, image: tuple[int, int, int]) -> np.ndarray | None:
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("case", CASES)
 def test_attributes(case: str, layout: str) -> None:
-    """Kernels come once as numpy arrays and again and again as jax.Arrays, which are packed."""
+    """Kernels are passed once as numpy arrays, and again and again as jax.Arrays, which are packed."""
     attributes, kernel, features = CASES[case]
     fn = conv(attributes, NHWC if layout == "NHWC" else NCHW)
     w = normal(0, *kernel)
@@ -180,7 +180,7 @@ def test_window_reversal() -> None:
 
 
 def test_a_spatial_size_that_is_always_0() -> None:
-    """The kernel is longer than what it is moved over, which is 4 wide."""
+    """A size is always 0 where the kernel is longer than the axis that it is moved over, which is 4 wide."""
     names = ("WDNCH", "WHIDO", "WNHDC")
     strided = {"padding": [(1, 1), (0, 0), (1, 0)], "window_strides": (2, 1, 2)}
     fn = conv(strided | {"lhs_dilation": (2, 1, 1), "rhs_dilation": (1, 2, 1)}, names)
@@ -263,7 +263,10 @@ def test_errors_name_the_op() -> None:
 
 
 def test_a_depthwise_convolution_is_one_kernel() -> None:
-    """Its windows read memory: what comes before is not computed again for each offset, and what follows joins."""
+    """A depthwise convolution reads its windows from memory.
+
+    So the ops before it are not computed again for each offset, and the ops behind it join its kernel.
+    """
     names = {"dimension_numbers": NHWC, "feature_group_count": 24}
     scales = [normal(n, 24) for n in range(3)]
     kernels = [normal(n, size, size, 1, 24) for n, size in enumerate((3, 5, 3))]

@@ -50,7 +50,7 @@ def cells(at_every_level: Callable[[np.dtype], bool]) -> list[tuple[np.dtype, st
 
 
 def line(dtype: np.dtype) -> np.ndarray:
-    """The values of a type where mistakes are made: all of them for a narrow one."""
+    """Return the values of a type where mistakes are made: all of them for a narrow one."""
     if dtype == BOOL:
         return np.array([False, True])
     if bit_width(dtype) < 8:
@@ -69,7 +69,7 @@ def line(dtype: np.dtype) -> np.ndarray:
 
 
 def pairs(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Every value with every other, and a number of them that no vector divides."""
+    """Return every value with every other."""
     values = line(dtype)
     a, b = np.repeat(values, len(values)), np.tile(values, len(values))
     return a, b
@@ -97,7 +97,7 @@ def takes(row: OpDef, dtype: np.dtype) -> bool:
 
 
 def given(name: str, *pair: Any) -> list[Any]:
-    """x, (x, y) or (x, y, x): as many operands as the op has."""
+    """Return x, (x, y) or (x, y, x): as many operands as the op has."""
     x, y = pair
     return [x, y, x][: OPS[name].operands]
 
@@ -120,7 +120,7 @@ def matrix(dtype: np.dtype, level: str):
 
 
 def check(name: str, got: np.ndarray, want: np.ndarray, ulps: float, *operands: np.ndarray) -> None:
-    """Zeros must have the right sign; but a type without NaN has a zero of either sign for it."""
+    """Check a result. Zeros must have the right sign; a type without NaN has a zero of either sign in place of NaN."""
     assert got.dtype == want.dtype and got.shape == want.shape, name
     if dtype_class(got.dtype) != "float":
         wrong = got != want
@@ -143,7 +143,7 @@ def check(name: str, got: np.ndarray, want: np.ndarray, ulps: float, *operands: 
 
 
 def tolerance(name: str, dtype: np.dtype) -> float:
-    """In ulp; the reference rounds what numpy computed in f32, which has errors of its own."""
+    """Return the tolerance in ulp. The reference rounds what numpy computed in f32, which has errors of its own."""
     if dtype_class(dtype) != "float" or not (OPS[name].expensive or name == "rsqrt"):
         return 0
     return 8 if dtype == F32 else 2 if dtype.itemsize == 8 else 1

@@ -1,4 +1,4 @@
-"""Which numbers an index is a multiple of: what is found divides every value that the index takes."""
+"""The numbers that an index is a multiple of: what is found divides every value that the index takes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES = {
 
 
 def built(build):
-    """What `build` makes of n and k in a kernel."""
+    """Return what `build` makes of n and k in a kernel."""
     builder = ModuleBuilder()
     b = builder.builder
     try:

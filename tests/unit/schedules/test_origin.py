@@ -1,4 +1,4 @@
-"""What decides a kernel, as text: equal for equal kernels in all processes, and for nothing else."""
+"""The text that decides a kernel: equal for equal kernels in all processes, and for nothing else."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def products(layout: str, result: str) -> Graph:
 
 @pytest.fixture(params=["registers", "pairs"], autouse=True)
 def machine(request, monkeypatch):
-    """This machine, and it without registers of small matrices."""
+    """Run a test on this machine, and on this machine without registers of small matrices."""
     found = x86.host_features()
     if request.param == "registers" and "amx-bf16" not in found:
         pytest.skip("this machine has no registers of small matrices, or Linux does not grant them")
@@ -142,7 +142,7 @@ def test_windows(case):
 
 
 def test_what_lies_beside_a_window_is_not_read():
-    """With three channels the lines of K end within a register: what follows in the image is NaN."""
+    """Three channels let the lines of K end within a register. What follows in the image is NaN, and is not read."""
     kernel = jnp.asarray(np.random.default_rng(0).standard_normal((3, 3, 3, 8)), jnp.bfloat16)
     compiled = hlo_disc.jit(
         lambda x: lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")),

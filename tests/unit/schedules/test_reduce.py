@@ -29,7 +29,7 @@ case = GraphCases()
 
 
 def region(types: Sequence[np.dtype], build: Callable[..., Sequence[Value]], captured: int = 0) -> Region:
-    """`build(builder, left, right, captured)` with one value a type on either side."""
+    """Return a region of `build(builder, left, right, captured)` with one value a type on either side."""
     n = len(types)
 
     def whole(g: GraphBuilder, inputs: tuple[Value, ...]) -> Sequence[Value]:
@@ -39,7 +39,7 @@ def region(types: Sequence[np.dtype], build: Callable[..., Sequence[Value]], cap
 
 
 def larger(g, left, right):
-    """argmax: the larger value with its place; of equal ones the first."""
+    """Return argmax: the larger value with its index; of equal ones the first."""
     more = g.op("compare", [left[0], right[0]], direction="GT")
     same = g.op("compare", [left[0], right[0]], direction="EQ")
     before = g.op("compare", [left[1], right[1]], direction="LT")
@@ -268,7 +268,7 @@ def scattered(g: GraphBuilder, x: Value, source: Value, size, stride, pads, dire
 @case("a, b, c", "a, b, c")
 def select_and_scatter(g, x, y):
     def cut(like: Value, size, stride, pads) -> Value:
-        """As many elements of y as there are windows, taken where they are."""
+        """Return as many elements of y as there are windows, taken where they are."""
         (windows,) = window(g, [like], [constant(g, 0)], by_name("add"), size, stride, pads)
         big = window(g, [y], [constant(g, 0)], by_name("add"), size, stride, pads)
         return g.op("add", [windows, *big])

@@ -34,7 +34,7 @@ DTYPES = tuple(map(np.dtype, ("float32", "float64", "float16", ml_dtypes.bfloat1
 
 
 def awkward(dtype: np.dtype, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Values among which some are equal, and those that floats order in a way of their own."""
+    """Return values of which some are equal, and some are ordered by floats in a way of their own."""
     rng = np.random.default_rng(seed)
     if dtype.kind in "iub":
         x = rng.integers(0, 2 if dtype.kind == "b" else 50, shape)
@@ -80,7 +80,7 @@ def test_any_axis(axis, level):
 
 @pytest.mark.parametrize("keys", [1, 2, 3])
 def test_several_operands(keys):
-    """Of 1, 4, 8 and 2 bytes; more keys than one order equal ones."""
+    """Operands have 1, 4, 8 and 2 bytes. More keys than one order equal elements."""
     dtypes = tuple(map(np.dtype, ("int8", "float32", "float64", "float16")))
     with jax.enable_x64(True):
         fn = lambda *xs: lax.sort(xs, num_keys=keys)  # noqa: E731
@@ -91,7 +91,7 @@ def test_several_operands(keys):
 
 
 def different(x: jax.Array) -> jax.Array:
-    """Without equal elements, of which XLA takes any."""
+    """Make equal elements different, because XLA takes any of them."""
     return x + jnp.arange(x.shape[0]) / 8192
 
 
@@ -127,7 +127,7 @@ def test_programs(name):
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("k", [1, 10, 300, 5000])
 def test_top_k(k, level):
-    """Kept while scanning, or by sorting all; one row and several, of one part and of several."""
+    """Elements are kept while scanning, or all are sorted: of one row and several, of one part and of several."""
     compiled = hlo_disc.compile(
         lambda x: lax.top_k(x, k), "f32[a, n]", constraints=[f"n >= {k}"], target=f"{KIND}:{level}"
     )

@@ -86,7 +86,7 @@ def test_matrices(left: int, right: int) -> None:
 
 @pytest.mark.parametrize("left, right", list(itertools.product((0, 1), (0, 1))))
 def test_two_lanes(left: int, right: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of f64, where a register has 16 bytes."""
+    """Two lanes of f64 fill a register of 16 bytes."""
     device = Device(simd_bytes=16, registers=32)
     monkeypatch.setattr(type(CPU.generator("host")), "device", property(lambda self: device))
     graph = product(
@@ -271,7 +271,7 @@ def column_out(b: GraphBuilder, x: Value, y: Value) -> Value:
 
 
 def two_readers(b: GraphBuilder, x: Value, y: Value) -> tuple[Value, Value]:
-    """A view that is read through by one user and wanted by another."""
+    """Return a dot that reads through a view, and the view, which another user wants."""
     left = b.op("transpose", [x], perm=(0, 2, 1, 3))
     return dot(b, left, y, ((3,), (3,)), ((0, 1), (0, 2))), left
 
@@ -301,7 +301,7 @@ def slices_and_reshapes(b: GraphBuilder, x: Value, w: Value) -> Value:
 
 
 def spread_operand(b: GraphBuilder, x: Value, w: Value) -> Value:
-    """One matrix for every element of a batch, and an operand that is one number."""
+    """Multiply a batch by one matrix for every element, and by an operand that is one number."""
     many = b.op("broadcast", [w], shape=(x.shape[0], *w.shape), dims=(1, 2))
     z = dot(b, x, many, ((2,), (1,)), ((0,), (0,)))
     ones = b.op("broadcast", [b.op("constant", value=np.array(1, np.float32))], shape=(Dim.const(60),), dims=())
@@ -321,7 +321,7 @@ def test_operands_read_through_views(build: Callable[..., Value]) -> None:
 
 
 def test_an_operand_that_is_spread_when_the_call_says_so() -> None:
-    """A size that may be 1, or that of the result: no stride is right for both."""
+    """A size may be 1, or that of the result: no stride is right for both."""
 
     def build(b: GraphBuilder, x: Value, w: Value, y: Value) -> Value:
         many = b.op("broadcast", [x], shape=shape("m, 40"), dims=(0, 1))

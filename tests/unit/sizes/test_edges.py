@@ -1,4 +1,4 @@
-"""What random sizes seldom meet: nested quotients and remainders, and answers that hold but for one size."""
+"""Cases that random sizes seldom meet: nested quotients and remainders, and answers that hold but for one size."""
 
 from __future__ import annotations
 

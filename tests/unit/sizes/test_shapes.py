@@ -1,4 +1,4 @@
-"""How shapes relate, and how many positions windows have: against counting them."""
+"""The relations of shapes, and the numbers of positions of windows: against counting them."""
 
 from __future__ import annotations
 

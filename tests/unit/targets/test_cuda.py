@@ -41,7 +41,7 @@ def images() -> Iterator[list[str]]:
 
 @pytest.fixture
 def modules(monkeypatch) -> list[Sequence[gpu.Module]]:
-    """What drivers would load of the programs that a test compiles."""
+    """Return the modules that drivers would load of the programs that a test compiles."""
     made: list[Sequence[gpu.Module]] = []
     loadable = gpu.loadable
     monkeypatch.setattr(gpu, "loadable", lambda modules: (made.append(modules), loadable(modules))[1])
@@ -61,7 +61,7 @@ def test_row_kernels_stay_in_registers(name, level, images, tmp_path):
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "cumulative sum", "map"])
 def test_aligned_forms_read_and_write_whole_registers(name, images):
-    """Rows of a multiple of four: 128 bits at a time, of bf16 64."""
+    """Aligned forms access rows of a multiple of four elements in 128 bits at a time, those of bf16 in 64."""
     function, specs = {**ROW_PROGRAMS, "map": (lambda x: jnp.tanh(x) * 2, ("f32[m, n]",))}[name]
     hlo_disc.compile(function, *specs, target="cuda")
     (image,) = images
@@ -105,7 +105,7 @@ MOST_REGISTERS = (("mma_128x128", 255), ("mma", 168), ("128x128", 168), ("", 112
 
 
 def with_levels(*names: str) -> list[tuple[str, str]]:
-    """Programs with levels; without `--full` each with one of them, and the next with the other."""
+    """Return programs with levels. Without `--full` each has one of the levels, and the next one the other."""
     pairs = list(itertools.product(names, ("sm_80", "sm_90")))
     return [pair for at, pair in enumerate(pairs) if depth.full or at % 4 in (0, 3)]
 
@@ -125,7 +125,7 @@ def test_dots_stay_in_registers(name, level, images, tmp_path):
 
 @pytest.mark.parametrize("name", DOT_PROGRAMS)
 def test_the_loop_of_a_dot_multiplies(name, images):
-    """Of what a thread does for a block of K most are products; whole vectors where sizes are multiples of four."""
+    """Products are most of what a thread does for a block of K. Sizes that are multiples of four have whole vectors."""
     function, specs = DOT_PROGRAMS[name]
     with jax.default_matmul_precision("highest"):
         hlo_disc.compile(function, *specs, target="cuda")
@@ -153,7 +153,7 @@ def innermost(text: str, word: str) -> list[str]:
 
 @pytest.mark.parametrize("name, level", with_levels(*MATRIX_PROGRAMS))
 def test_the_loop_of_a_dot_multiplies_matrices(name, level, images):
-    """Of large matrices, a quarter of all instructions; what they read, matrices, too."""
+    """Products of large matrices are a quarter of all instructions. What they read are matrices, too."""
     function, specs = MATRIX_PROGRAMS[name]
     specs = tuple(re.sub(r"[mkn](?=[],])", "4096", spec) for spec in specs)
     hlo_disc.compile(function, *specs, target=f"cuda:{level}")
@@ -208,7 +208,7 @@ def test_every_op_is_assembled(name, images, tmp_path):
 @needs_ptxas
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_every_function_is_assembled(dtype, images, tmp_path):
-    """And in the order of its own operations: a sum of a product that is not rounded has other errors."""
+    """Each function is assembled in the order of its own operations: a product that is not rounded has other errors."""
     for function in vecmath.FUNCTIONS:
         text = function_kernel(function, dtype, 32)
         image = gpu.machine_code(NVIDIA, translate([kernels.parse(text)], nvptx.MACHINE), "sm_80").decode()
@@ -236,7 +236,7 @@ def test_updates_of_memory_are_one_instruction(dtype, images, tmp_path):
 
 @needs_ptxas
 def test_each_kernel_is_a_module(modules, tmp_path, monkeypatch):
-    """A function that is not inlined is in each that calls it, however many kernels LLVM has at once."""
+    """A function that is not inlined is in each kernel that calls it, however many kernels LLVM has at once."""
 
     def function(x, y):
         return x**y, jax.nn.softmax(x) ** 2.5
@@ -278,10 +278,10 @@ def test_ptx_is_kept_as_it_is(images):
 
 @needs_ptxas
 def test_a_level_has_machine_code(modules, monkeypatch):
-    """It is before the PTX. Without an assembler there is PTX alone, which the cache keeps as another program."""
+    """Machine code is before the PTX. Without an assembler there is PTX alone: to the cache that is another program."""
 
     def forms(target: str) -> tuple[list[tuple[bool, ...]], str]:
-        """Of each module: which of its forms are ELF objects. And the whole explanation."""
+        """Return which forms of each module are ELF objects, and the whole explanation."""
         executable = hlo_disc.compile(lambda x: jax.nn.softmax(x), "f32[m, n]", target=target)
         made = [tuple(form.startswith(b"\x7fELF") for form in module.forms) for module in modules.pop()]
         return made, executable.explain(full=True)
@@ -307,7 +307,7 @@ def test_what_the_assembler_refuses():
 
 @pytest.mark.parametrize("shift", [jax.lax.shift_left, jax.lax.shift_right_logical])
 def test_shifts_of_i64_look_at_the_whole_amount(shift, images):
-    """LLVM makes one instruction of a shift and its select, and that takes the low word alone."""
+    """LLVM makes one instruction of a shift and its select, and that instruction takes the low word alone."""
     with jax.enable_x64(True):
         hlo_disc.compile(shift, "i64[n]", "i64[n]", target="cuda")
     (image,) = images

@@ -1,4 +1,4 @@
-"""What is the same for GPUs of all vendors: names, levels, threads, and functions that there is no code for."""
+"""The common parts of GPUs of all vendors: names, levels, threads, and functions that there is no code for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_fails_leaves_threads_as_they_were():
 
 
 def test_a_function_without_code_is_named():
-    """LLVM would end the process."""
+    """A function without code is refused by its name. LLVM would end the process."""
     text = "declare double @j0(double)\n"
     with pytest.raises(UnsupportedOpError, match="the function j0 has no code for GPUs yet; compile for the CPU"):
         gpu.check_functions(text, NVIDIA)

@@ -1,4 +1,4 @@
-"""What threads of a GPU have of each other, by kernels of a few lines, for GPUs of all vendors."""
+"""The data that threads of a GPU exchange, by kernels of a few lines, for GPUs of all vendors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISTANCES = {
 
 
 def source(mode: str, distance: int, width: int) -> np.ndarray:
-    """Of each thread, whose value it gets: -1 where there is none, and it may get any."""
+    """Return the thread whose value each thread gets: -1 where there is none, and it may get any."""
     threads = np.arange(THREADS)
     team = threads // width * width
     other = {
@@ -38,7 +38,7 @@ def order(request):
 
 
 def values(dtype: type) -> np.ndarray:
-    """All bits of which are different ones."""
+    """Return values whose bits are all random."""
     words = np.random.default_rng(1).integers(0, 2**31, THREADS * np.dtype(dtype).itemsize // 4, np.uint32)
     return words.view(dtype)
 
@@ -46,7 +46,7 @@ def values(dtype: type) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, np.int64, np.float64])
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_exchanges(vendor, dtype, order):
-    """In teams of all sizes that schedules know, in all modes, of all types."""
+    """Teams of all sizes that schedules know exchange values, in all modes and of all types."""
     element = {np.int32: "i32", np.float32: "f32", np.int64: "i64", np.float64: "f64"}[dtype]
     warp = {"NVIDIA": 32, "AMD": 64}[vendor]
     cases = [(m, d, w) for w in (8, 16, warp) for m, distances in DISTANCES.items() for d in distances(w)]
@@ -92,7 +92,7 @@ def test_a_team_exchanges_while_the_others_of_its_warp_are_elsewhere(vendor, ord
 
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_numbers_shared_memory_and_barriers(vendor, order):
-    """Each block turns its part round, by memory of its own that all of it may read behind a barrier."""
+    """Each block reverses its part in memory of its own, all of which it may read behind a barrier."""
     x = np.arange(3 * THREADS, dtype=np.float32)
     out = np.zeros_like(x)
     head = f"""
@@ -119,7 +119,7 @@ def test_numbers_shared_memory_and_barriers(vendor, order):
 
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_updates_of_memory(vendor, order):
-    """By all threads of all blocks; signed and unsigned extremes of numbers of both signs."""
+    """All threads of all blocks update memory. Signed and unsigned extremes are of numbers of both signs."""
     kinds = {
         "addi": np.add, "andi": np.bitwise_and, "maxs": np.maximum, "maxu": np.maximum, "mins": np.minimum,
         "minu": np.minimum, "ori": np.bitwise_or, "xori": np.bitwise_xor,

@@ -1,4 +1,4 @@
-"""What `explain` says of a GPU's kernels is what their code says."""
+"""The notes of `explain` on a GPU's kernels: they say what the kernels' code says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_nvidia(target):
 
 
 def test_a_kernel_has_the_shared_memory_that_it_names():
-    """A module may declare more, for other kernels of the same text."""
+    """A module may declare more shared memory, for other kernels of the same text."""
     entry = ".visible .entry {0}(.param .u64 a)\n.reqntid 64, 1, 1\n{{\n  mov.u64 %rd1, {1};\n  ret;\n}}\n"
     declared = ".shared .align 16 .b8 one[40];\n.shared .align 16 .b8 two[100];\n"
     text = declared + entry.format("first", "one") + entry.format("second", "two")
@@ -60,7 +60,7 @@ def test_a_kernel_has_the_shared_memory_that_it_names():
 
 
 def test_rooflines():
-    """What a launch moves and computes stands in symbols beside what decides about it."""
+    """The bytes and operations of a launch stand in symbols beside the machine's numbers that decide about it."""
     text = hlo_disc.compile(program, *SPECS, target="cuda:sm_90").explain(full=True)
     where = "an H100 waits for its memory below 20 operations a byte, in matrices of bf16 295"
     assert f"kernels for sm_90 ({where}):\n" in text

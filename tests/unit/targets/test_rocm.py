@@ -42,7 +42,7 @@ class Code:
     assembly: str
 
     def numbers(self, field: str) -> dict[str, int]:
-        """A number that the metadata has of each kernel."""
+        """Return a number that the metadata has for each kernel."""
         kernels = re.split("amdhsa.kernels:|amdhsa.target:", self.assembly)[1].split("\n  - ")[1:]
         fields = [dict(re.findall(r"\.(\w+): +(\S+)$", kernel, re.M)) for kernel in kernels]
         names = re.findall(r"^    \.symbol: +(\S+)\.kd$", self.assembly, re.M)
@@ -94,7 +94,10 @@ def test_row_kernels_stay_in_registers(name, codes):
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "cumulative sum", "map"])
 def test_aligned_forms_read_and_write_whole_registers(name, codes):
-    """Rows of a multiple of four: 128 bits at a time. Memory is known to be global or shared, not just any."""
+    """Aligned forms access rows of a multiple of four elements in 128 bits at a time.
+
+    Memory is known to be global or shared, not just any.
+    """
     function, specs = {**PROGRAMS, "map": (lambda x: jnp.tanh(x) * 2, ("f32[m, n]",))}[name]
     hlo_disc.compile(function, *specs, target="rocm")
     for code in codes:
@@ -141,7 +144,7 @@ def test_dots_of_small_matrices_stay_in_registers(name, codes):
 
 
 def test_words_of_a_wave(codes):
-    """Neighbours meet without memory, 16 of them; the others through that of an exchange."""
+    """Neighbours, 16 of them, meet without memory. The others meet through the memory of an exchange."""
     hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="rocm:gfx942")
     (code,) = codes
     for words in ("quad_perm:[1,0,3,2]", "quad_perm:[2,3,0,1]", "row_shl:4", "row_shr:4", "row_ror:8"):
@@ -185,7 +188,10 @@ class Elf:
 
 
 def loaded(data: bytes) -> dict[str, tuple[bytes, bytes]]:
-    """As the loader does (ROCR-Runtime, executable.cpp): descriptor of each kernel, and the memory from its code on."""
+    """Load an object as the loader does (ROCR-Runtime, executable.cpp).
+
+    Return the descriptor of each kernel, and the memory from its code on.
+    """
     elf = Elf(data)
     loads = [s for s in elf.segments if s[0] == 1]
     memory = bytearray(max(s[3] + s[6] for s in loads))
@@ -292,7 +298,7 @@ def relocatable(text: str) -> bytes:
 
 
 def test_constants_are_found_by_their_distance():
-    """A table in the object's own memory, which code reads by an address of two halves."""
+    """A table lies in the object's own memory. Code reads it by an address of two halves."""
     object_ = relocatable(
         """
       @table = internal addrspace(4) constant [64 x i32] [i32 1234567, SIXTY, i32 7654321]
@@ -355,7 +361,7 @@ def test_every_op_has_code_without_a_stack(name, codes):
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_every_function_has_code_without_a_stack(dtype, codes):
-    """And is not called, which would cost one."""
+    """A function has code and is not called: a call would need a stack."""
     for function in vecmath.FUNCTIONS:
         text = function_kernel(function, dtype, 64)
         ir = translate([kernels.parse(text)], amdgpu.MACHINE)

@@ -809,7 +809,7 @@ def test_names_of_kernels_and_host_functions_do_not_clash():
 
 
 def test_passes_are_made_once(monkeypatch):
-    """Where that is asked for; other pipelines may differ from module to module."""
+    """Passes are made once where that is asked for. Other pipelines may differ from module to module."""
     modules = [kernels.parse(kernels.kernel_module("", ["f32"])) for _ in range(3)]
     canonicalize(modules[:1])
     made = []

@@ -80,7 +80,7 @@ def _doubles(count: int) -> np.ndarray:
 
 
 def _check_double(function: str, arguments: list[np.ndarray], level: str) -> None:
-    """Against the C library's extended precision."""
+    """Check a function of f64 against the C library's extended precision."""
     with np.errstate(all="ignore"):
         exact = REFERENCES[function](*[x.astype(np.longdouble) for x in arguments])
     _check_exact(function, arguments, exact, level)
@@ -126,7 +126,7 @@ def test_binary_f64_is_within_its_bound(function, level):
 
 @functools.cache
 def _root_of_pi() -> decimal.Decimal:
-    """By J. Machin's series, with 400 digits."""
+    """Return the square root of pi by J. Machin's series, with 400 digits."""
     with decimal.localcontext(prec=400):
         fifth, rest = (
             sum((-1) ** k / (decimal.Decimal(n) ** (2 * k + 1) * (2 * k + 1)) for k in range(300)) for n in (5, 239)

@@ -38,7 +38,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
 
 @pytest.fixture
 def fresh_levels():
-    """Feature levels are worked out once; tests that pretend to be another machine start and leave none behind."""
+    """Forget feature levels, which are worked out once, before and after a test that pretends to be another machine."""
     x86.generator.cache_clear()
     yield
     x86.generator.cache_clear()
@@ -66,7 +66,7 @@ def test_a_cpu_that_is_too_old_is_refused(monkeypatch):
 @pytest.mark.usefixtures("fresh_levels")
 @pytest.mark.parametrize("level", x86.levels)
 def test_code_uses_nothing_that_its_machine_lacks(monkeypatch, level):
-    """A machine with just the features of a level, and one of the next level that lacks one of them."""
+    """Machines have just the features of a level, or those of the next level without one of them."""
     features = {*x86.LEVELS[level].features}
     above = [x86.LEVELS[name] for name in x86.levels[x86.levels.index(level) + 1 :]]
     lacking = ({*row.features} - {feature} for row in above for feature in {*row.features} - features)
@@ -267,7 +267,7 @@ def test_an_address_that_an_object_lacks_is_a_key_error():
 
 
 def test_equal_kernels_have_the_names_of_both():
-    """A program may have one kernel twice, under two names: both are there, made or found."""
+    """A program may have one kernel twice, under two names. Both are there, whether the kernel is made or found."""
     whole = kernels.kernel_module("", ["f32"])
     alone, _ = _divided(whole)
     kept: dict[bytes, bytes] = {}
@@ -288,13 +288,13 @@ def test_equal_kernels_have_the_names_of_both():
 
 
 def _divided(whole: str) -> tuple[str, str]:
-    """A module of the kernel alone, and the text of the host functions."""
+    """Return a module of the kernel alone, and the text of the host functions."""
     start, end = whole.index("gpu.func @k("), whole.index("func.func @main")
     return f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {whole[start:end]} }}", whole[end:]
 
 
 def test_host_functions_and_kernels_in_modules_of_their_own():
-    """They are linked by name; a kernel that is not there, or takes something else, is an error and no crash."""
+    """Host functions and kernels are linked by name. A kernel that is missing, or takes something else, is an error."""
     whole = kernels.kernel_module("", ["f32"])
     alone, functions = _divided(whole)
 
@@ -316,7 +316,7 @@ def test_host_functions_and_kernels_in_modules_of_their_own():
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs the GNU C library")
 def test_compilations_leave_little_behind():
-    """Of LLVM's passes and of ours: what they hold is counted by the allocator, in a process that does nothing else."""
+    """Compilations by LLVM's passes and by ours keep little memory. The allocator counts it, in a separate process."""
     code = """
 import ctypes, gc
 import llvmlite.binding as llvm

@@ -34,7 +34,7 @@ def rnn(xs, w, u, reverse=False):
 
 
 def summed(xs, w, u):
-    """Both operands of the product are made in the loop, and what is carried is turned."""
+    """Return a scan that makes both operands of a product, and transposes what it carries."""
     step = lambda c, x: (c + ((x @ jnp.tile(w, 3)).T @ (x + 1)).T, [x * k for k in range(6)])  # noqa: E731
     return lax.scan(step, jnp.ones((3, 15), xs.dtype), xs)
 
@@ -44,7 +44,7 @@ def row_of(xs, i, size=3):
 
 
 def counted(product, first=0, step=1, test=lax.lt):
-    """A sum of products, by a loop that counts itself."""
+    """Return a sum of products, by a loop that counts itself."""
 
     def run(xs, w, u):
         n = xs.shape[0]
@@ -60,7 +60,7 @@ def squared(xs, i):
 
 
 def in_turns(xs, w, u):
-    """Each turn's row goes to the array that the one before had not."""
+    """Write each row to one of two arrays in turns: to the one that the iteration before had not."""
 
     def turn(i, c):
         row = (row_of(xs, i) @ w)[None]
@@ -79,7 +79,7 @@ def dots(graph: Graph) -> list[Op]:
 
 
 def dots_inside(graph: Graph) -> list[int]:
-    """How many dots the body of each loop has."""
+    """Return the number of dots in the body of each loop."""
     loops = [op for op in graph.ops if op.name == "while"]
     return [sum(op.name == "dot_general" for op in all_ops(loop.attrs["body"].ops)) for loop in loops]
 
@@ -176,7 +176,7 @@ def test_products_that_run_once(name: str) -> None:
 
 
 def test_sums_that_each_turn_rounds() -> None:
-    """One product rounds bf16 once: that has to be allowed."""
+    """One product rounds bf16 once, where the loop rounds in each iteration: that has to be allowed."""
     fn = lambda xs, w, u: summed(xs.astype(jnp.bfloat16), w.astype(jnp.bfloat16), u)  # noqa: E731
     graph = graph_of(fn)
     assert multiply_after_loops(graph) is graph

@@ -54,7 +54,7 @@ def is_tensor(x: Any) -> bool:
 
 
 def samples(op: Any, dtype: torch.dtype, count: int, gradients: bool) -> list[Any]:
-    """The same ones each time."""
+    """Return samples of an op, the same ones each time."""
     torch.manual_seed(0)
     random.seed(0)
     made = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), count))
@@ -64,7 +64,7 @@ def samples(op: Any, dtype: torch.dtype, count: int, gradients: bool) -> list[An
 
 
 def found(name: str, sample: Any, result: Any) -> Any:
-    """The elements that are found in place of where they are."""
+    """Replace the indices in a result by the elements at these indices."""
     number, line = _FOUND[name], sample.input.detach()
     axis = sample.kwargs.get("dim", sample.args[number] if len(sample.args) > number else -1)
     if name == "argsort":
@@ -82,7 +82,7 @@ def leaves_of(x: Any) -> list[torch.Tensor]:
 
 
 def copied(x: Any, dtype: torch.dtype | None = None) -> Any:
-    """Tensors of their own, with the strides of theirs; floats, if asked, of another type."""
+    """Copy tensors with their strides; floats, if asked, to another type."""
 
     def one(y: Any) -> Any:
         if not is_tensor(y):
@@ -96,7 +96,7 @@ def copied(x: Any, dtype: torch.dtype | None = None) -> Any:
 
 
 def called(fn: Any, sample: Any, backward: bool, dtype: torch.dtype | None = None, seed: int = 2) -> list[Any]:
-    """All results of a function of a sample, freed of what is arbitrary in them, and gradients."""
+    """Return all results of a function of a sample, freed of what is arbitrary in them, and gradients."""
     args, kwargs = copied(((sample.input, *sample.args), sample.kwargs), dtype)
     torch.manual_seed(seed)
     result = sample.output_process_fn_grad(fn(*args, **kwargs))
@@ -118,7 +118,7 @@ def compiled(fn: Any, backend: str) -> Any:
 
 
 def prepare() -> None:
-    """What PyTorch's functions of samples do besides their op is nothing here: Dynamo refuses it."""
+    """Let PyTorch's sample functions do nothing but their op: Dynamo refuses the rest."""
 
     warnings.simplefilter("ignore")
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000
@@ -132,7 +132,7 @@ def _called(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def is_random(fn: Any, sample: Any, backward: bool, expected: list[Any]) -> bool:
-    """Another seed gives other results."""
+    """Return whether another seed gives other results."""
     try:
         compare(called(fn, sample, backward, seed=3), expected, False)
     except AssertionError:
@@ -141,10 +141,10 @@ def is_random(fn: Any, sample: Any, backward: bool, expected: list[Any]) -> bool
 
 
 def check(name: str, dtype: str, count: int, backward: bool, kind: str | None = None) -> dict[str, Any]:
-    """What becomes of an op's samples: ok, or the first error and its kind.
+    """Compare an op's samples with eager mode. Return a row: its status is ok, or the first error's kind.
 
-    Samples that PyTorch cannot trace itself, or of which its graph is wrong, are left out; if there are no others,
-    the case is "torch".
+    Samples that PyTorch cannot trace itself, or of which its graph is wrong, are left out. If there are no others, the
+    status of the row is "torch".
     """
     prepare()
     signal.signal(signal.SIGALRM, _too_long)
@@ -189,7 +189,7 @@ def _too_long(*_: Any) -> None:
 
 
 def fails_in_torch(fn: Any, sample: Any, backward: bool, expected: list[Any], drawn: bool) -> bool:
-    """Without this compiler: the same graph, run op by op."""
+    """Return whether the same graph, run op by op without this compiler, fails."""
     torch._dynamo.reset()
     try:
         compare(called(compiled(fn, "aot_eager"), sample, backward), expected, drawn)
@@ -201,8 +201,10 @@ def fails_in_torch(fn: Any, sample: Any, backward: bool, expected: list[Any], dr
 
 
 def compare(got: list[Any], expected: list[Any], drawn: bool, exact: Any = None) -> None:
-    """drawn: by random numbers, or memory that nobody has written, so that only types can be the same.
-    exact: makes the results in f64. What is not close may be as near to those as eager mode's.
+    """Compare results.
+
+    drawn: they are random numbers, or memory that nobody has written, so that only types can be the same. exact:
+    computes the results in f64. What is not close may be as far from those as eager mode's results are.
     """
     if len(got) != len(expected):
         raise AssertionError(f"{len(got)} results in place of {len(expected)}")
@@ -224,7 +226,7 @@ def compare(got: list[Any], expected: list[Any], drawn: bool, exact: Any = None)
 
 
 def as_near(x: torch.Tensor, y: torch.Tensor, truth: torch.Tensor) -> bool:
-    """The error is at most twice that of eager mode, or a few roundings; what is not finite is the same."""
+    """Return whether the error is at most twice that of eager mode, or a few roundings. Infinities and NaN agree."""
     wide = [z.detach().to(torch.complex128 if z.is_complex() else torch.float64) for z in (x, y, truth)]
     finite = wide[1].isfinite() & wide[2].isfinite()
     if not torch.equal(x.isfinite() & finite, finite):
@@ -239,7 +241,7 @@ def as_near(x: torch.Tensor, y: torch.Tensor, truth: torch.Tensor) -> bool:
 
 
 def native(fn: Any, sample: Any, backward: bool) -> str:
-    """How Inductor would compile it: "native", "fallback" where it would call an op of ATen's, "random"."""
+    """Return how Inductor would compile it: "native", "fallback" where it would call an op of ATen's, "random"."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._inductor import lowering
     from torch._inductor.decomposition import select_decomp_table
@@ -276,14 +278,14 @@ def cases(pattern: str, dtypes: list[str], backward: bool) -> Iterator[tuple[str
 
 
 def shuffled(chosen: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """In an order that is always the same."""
+    """Return cases in a random order that is always the same."""
     return random.Random(0).sample(chosen, len(chosen))
 
 
 def run(
     chosen: list[tuple[str, str]], count: int, backward: bool, jobs: int, kinds: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Each case in a worker process, anew after a crash."""
+    """Run each case in a worker process, which is started anew after a crash."""
     left, known = collections.deque(chosen), known_kinds()
     other = None if kinds else "unknown"
     while left:
@@ -313,7 +315,7 @@ def kind_key(name: str, dtype: str, backward: bool) -> str:
 
 
 def known_kinds() -> dict[str, str]:
-    """What `native` has found before: PyTorch's answer, which costs as much as compiling."""
+    """Return what `native` has found before: to ask PyTorch costs as much as compiling."""
     return json.loads(KINDS.read_text()) if KINDS.exists() else {}
 
 
@@ -327,14 +329,14 @@ def remember(rows: list[dict[str, Any]]) -> None:
 
 
 def keep_failures(rows: list[dict[str, Any]]) -> None:
-    """What is not ok, of these cases, in the list; what is said of others stays."""
+    """Write these cases that are not ok to the list. Entries of other cases stay."""
     keys = {kind_key(x["op"], x["dtype"], x["backward"]): x["status"] for x in rows}
     kept = {key for key in known_failures() if key and key not in keys}
     FAILURES.write_text("\n".join(sorted(kept | {key for key, status in keys.items() if status != "ok"})) + "\n")
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
-    """By type, of all ops and of those that Inductor generates itself."""
+    """Return a summary by type, of all ops and of those that Inductor generates itself."""
     lines = []
     tried = [row for row in rows if row["status"] not in ("nothing", "torch")]
     for dtype in (*dict.fromkeys(row["dtype"] for row in rows), "all types"):

@@ -27,7 +27,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_elements_of_another_type(dtype):
-    """Of an argument, where it is a view; of what is computed; and used further."""
+    """Elements are read as another type: of an argument, as a view, and of a computed value, also used further."""
     at = TYPES.index(dtype)
     for other in [*TYPES[at + 1 :], *TYPES[:at]][at % 3 :: 3]:  # a third of them, all widths among them
         if dtype.is_complex and other == torch.bool:
@@ -93,7 +93,7 @@ def arguments(x):
 
 @pytest.mark.parametrize("fn", [first, last, neither, turned, twice, pieces, parts, bits, arguments])
 def test_results_that_are_views_of_one_another(fn):
-    """What is written to one is seen in the others that have it in eager mode, and in no more."""
+    """A write to one result is seen in the others that share its memory in eager mode, and in no more."""
     ours = compiled(fn)
     for shape in ((4, 3), (6, 5), (2, 7)):
         x = torch.randn(shape)
@@ -107,7 +107,7 @@ def test_results_that_are_views_of_one_another(fn):
 
 
 def test_results_lie_in_memory_as_in_eager_mode_where_a_size_is_half_of_another():
-    """PyTorch writes strides of `n // 2` with `Max(1, n // 2)`. Others have the next graph compiled anew."""
+    """PyTorch writes strides of `n // 2` with `Max(1, n // 2)`. Other strides have the next graph compiled anew."""
 
     def halved(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = torch.nn.functional.avg_pool2d(x, 2)

@@ -21,7 +21,10 @@ def jagged(lengths: tuple[int, ...]) -> torch.Tensor:
 
 
 class Layer(nn.Module):
-    """Of an encoder. PyTorch's attention on jagged tensors wants queries, keys and values of layers of their own."""
+    """A layer of an encoder.
+
+    PyTorch's attention on jagged tensors wants queries, keys and values of layers of their own.
+    """
 
     def __init__(self) -> None:
         super().__init__()

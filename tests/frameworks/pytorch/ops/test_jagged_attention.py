@@ -19,7 +19,10 @@ LENGTHS = [(3, 7, 5), (1, 30, 2, 9), (130,), (4, 0, 6)]
 
 
 def sentences(lengths, dtype=torch.float32, heads=2, width=8):
-    """A leaf, and it as (batch, heads, words, width). Offsets are given: `nested_tensor` makes none of empty ones."""
+    """Return a leaf (words, heads, width), and the offsets of the sentences.
+
+    Offsets are given: `nested_tensor` makes none of empty sentences.
+    """
     offsets = torch.tensor([0, *itertools.accumulate(lengths)])
     rows = torch.randn(int(offsets[-1]), heads, width, dtype=dtype, requires_grad=True)
     return rows, offsets
@@ -30,7 +33,7 @@ def nested(rows, offsets):
 
 
 def dense(q, k, v, of_q, of_k, **options):
-    """Of each sentence alone."""
+    """Return the attention of each sentence alone, one sentence behind the other."""
     made = []
     for rows, keys in zip(itertools.pairwise(of_q.tolist()), itertools.pairwise(of_k.tolist()), strict=True):
         parts = (x[slice(*where)].transpose(0, 1)[None] for x, where in ((q, rows), (k, keys), (v, keys)))

@@ -60,7 +60,7 @@ def test_gradients_of_paddings_that_repeat():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32])
 def test_floor_divisions(dtype):
-    """Of all pairs of special numbers: infinities and zeros of both signs, NaN."""
+    """Floor divisions are right for all pairs of special numbers: infinities and zeros of both signs, NaN."""
 
     def divided(a, b):
         return a // b, torch.div(a, b, rounding_mode="floor"), a % b, 3 // b if dtype.is_floating_point else a // 3
@@ -103,7 +103,7 @@ WITH_NUMBERS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", [*QUOTIENTS, *WITH_NUMBERS])
 def test_16_bits_are_rounded_where_kernels_round(name, dtype):
-    """Numbers are of the operands' type to ATen, and whole quotients are rounded before; to the bit."""
+    """Results are equal to the bit. ATen takes numbers in the operands' type, and rounds before it floors."""
     function = (QUOTIENTS | WITH_NUMBERS)[name]
     compiled = torch.compile(function, backend="hlo_disc", dynamic=True, options={"fallback": False})
     for size in (300, 77):
@@ -116,7 +116,7 @@ def test_16_bits_are_rounded_where_kernels_round(name, dtype):
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("last", [False, True])
 def test_sizes_of_bags(op, mode, last):
-    """Which PyTorch does not count for sums. Of what goes forward only it says other shapes than it gives."""
+    """PyTorch does not count the sizes of bags for sums. Its op for inference declares other shapes than it gives."""
 
     def sizes(table, index, offsets):
         made = op(table, index, offsets, False, mode, False, None, last)
@@ -178,7 +178,7 @@ def test_gradients_of_weights_with_a_norm(dim):
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_an_encoder_layer_that_is_one_op(norm_first, activation):
-    """In evaluation PyTorch's own module calls one op for all of it."""
+    """PyTorch's own module calls one op for a whole encoder layer in evaluation."""
     layer = torch.nn.TransformerEncoderLayer(
         8, 2, 16, batch_first=True, norm_first=norm_first, activation=activation
     ).eval()

@@ -59,7 +59,7 @@ def whole(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def results(fn: Callable[..., Any], *inputs: torch.Tensor) -> list[torch.Tensor]:
-    """What it makes, and the gradients of the inputs."""
+    """Return the results of a function, and the gradients of the inputs."""
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
     made = torch.utils._pytree.tree_leaves(fn(*leaves))
     differentiable = [x for x in made if x.requires_grad]
@@ -79,7 +79,7 @@ def test_windows_are_as_in_eager_mode(name: str):
 
 
 def test_padding_is_a_number():
-    """PyTorch asks whether twice the padding fits 64 bits."""
+    """Padding is a number, of which PyTorch asks whether twice the padding fits 64 bits."""
 
     def fn(x, padding):
         return F.conv1d(x, weight(6, 4, 3), padding=padding), F.conv_transpose1d(x, weight(4, 3, 3), padding=padding)

@@ -70,7 +70,10 @@ def test_gradients(name):
 
 
 def test_a_window_has_the_size_that_it_is_written_with():
-    """In a loop too, where no size may depend on data; outside of the tensor it is moved inside, as by XLA."""
+    """A window has the size that it is written with, also in a loop, where no size may depend on data.
+
+    A window outside of the tensor is moved inside, as by XLA.
+    """
 
     def window(x, i):
         return x[:, i : i + 2]

@@ -1,4 +1,4 @@
-"""Where sizes decide what a program is, or whether TensorFlow has a result: another program, or an error."""
+"""Sizes that decide what a program is, or whether TensorFlow has a result: there is another program, or an error."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_squeeze_drops_what_is_1_at_the_call(first):
 
 @pytest.mark.parametrize("first", [(1, 3, 1), (2, 3, 4), (1, 1, 1)])
 def test_the_gradient_of_what_is_squeezed(first):
-    """TensorFlow does not know the rank of the result, and so not that of what its gradient is of."""
+    """TensorFlow does not know the rank of the result, and so not that of the value that the gradient is of."""
     function = hlo_disc.tensorflow.jit(lambda x: tf.squeeze(x) ** 2)
     for shape in [first, (5, 1, 2), (1, 1, 3), (4, 5, 6), (0, 1, 2)]:
         x = tf.Variable(tf.reshape(tf.range(tf.reduce_prod(shape), dtype=tf.float32), shape))
@@ -76,7 +76,7 @@ def test_groups_of_a_convolution_follow_from_the_channels(form):
 
 
 def evened(x):
-    """One row more where their number is odd."""
+    """Append a row where the number of rows is odd."""
     return tf.cond(tf.shape(x)[0] % 2 > 0, lambda: tf.concat([x, x[:1]], 0), lambda: x) * 2.0
 
 

@@ -1,4 +1,4 @@
-"""What a case is: a function of TensorFlow, its arguments with sizes by name, and at which sizes to call it."""
+"""A case of the tests: a function of TensorFlow, its arguments with named sizes, and the sizes at which to call it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _NAMES = "abcd"
 
 @dataclass(frozen=True)
 class Case:
-    """arguments: "f32[a, 4]", with "@low:high" behind for numbers in a range. Errors up to `tolerance` are rounding."""
+    """A case.
+
+    arguments: "f32[a, 4]", with "@low:high" behind for numbers in a range. Errors up to `tolerance` are rounding.
+    """
 
     name: str
     function: Callable[..., object]
@@ -31,7 +34,7 @@ class Case:
 
     @property
     def signature(self) -> list[tf.TensorSpec]:
-        """Names are unknown sizes."""
+        """The specs of the arguments. Names are unknown sizes."""
         made = []
         for i, text in enumerate(self.arguments):
             dtype, shape = parsed(text)
@@ -40,7 +43,7 @@ class Case:
         return made
 
     def inputs(self, sizes: Sequence[int]) -> list[np.ndarray]:
-        """Random arguments of these sizes, always the same."""
+        """Return random arguments of these sizes, always the same."""
         rng = np.random.default_rng(zlib.crc32(self.name.encode()))
         known = dict(zip(_NAMES, sizes, strict=False))
         return [array(rng, text, known) for text in self.arguments]
@@ -71,7 +74,7 @@ def array(rng: np.random.Generator, text: str, known: Mapping[str, int]) -> np.n
 
 
 def cases(module: str, rows: Sequence[tuple]) -> list[Case]:
-    """Rows (name, function, arguments[, sizes[, tolerance]]) of a module of TensorFlow."""
+    """Return the cases of rows (name, function, arguments[, sizes[, tolerance]]) of a module of TensorFlow."""
     made = []
     for name, function, arguments, *rest in rows:
         given = (arguments,) if isinstance(arguments, str) else tuple(arguments)

@@ -17,7 +17,7 @@ def counted(x):
 
 
 def counted_down(x):
-    """Its gradient needs a value of each turn, of which there is one more than rows."""
+    """Run a loop of one iteration more than x has rows. Its gradient needs a value of each iteration."""
     return tf.while_loop(lambda i, y: i <= tf.shape(x)[0], lambda i, y: (i + 1, tf.sin(y) + y * y), (0, x * 0.5))[1]
 
 

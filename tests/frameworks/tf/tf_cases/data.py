@@ -11,7 +11,7 @@ X = "f32[a, b]"
 
 
 def edges(x):
-    """With numbers that are equal, or not, to themselves and others."""
+    """Return rounded numbers, and some that are equal, or not, to themselves and others."""
     other = tf.constant([float("nan"), 1, -0.0, 0.0, float("nan"), float("inf"), -float("inf"), 0.0])
     return tf.concat([tf.round(x), other], 0)
 
@@ -47,7 +47,7 @@ def gathered(x):
 
 
 def segments(name, dtype):
-    """Kernels of these are XLA's."""
+    """Return a case of an op whose kernel is XLA's."""
     op = getattr(raw, f"Segment{name}V2")
     function = tf.function(lambda x, at: op(data=x, segment_ids=tf.sort(at), num_segments=6), jit_compile=True)
     return f"Segment{name}V2 of {dtype}", function, (f"{dtype}[a, b]", NUMBERS), SIZES

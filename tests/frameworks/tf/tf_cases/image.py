@@ -29,7 +29,7 @@ def slope(function):
 
 
 def cropped(size):
-    """Crops, and their gradients by the images and by the boxes."""
+    """Return a function of crops, and of their gradients by the images and by the boxes."""
 
     def function(x, boxes):
         with tf.GradientTape() as tape:
@@ -42,7 +42,7 @@ def cropped(size):
 
 
 def combined(**how):
-    """Boxes of several pictures and classes."""
+    """Return a function of boxes of several pictures and classes."""
 
     def chosen(corners, scores):
         size = tf.concat([corners[..., 2:] * 0.5, -corners[..., 2:] * 0.5], -1)
@@ -52,7 +52,7 @@ def combined(**how):
 
 
 def kept(function):
-    """Of boxes of which some are turned around, by scores of which some are equal."""
+    """Return a function of boxes, some of them reversed, and of scores, some of them equal."""
 
     def chosen(corners, scores):
         size = tf.concat([corners[:, 2:] * 0.5, -corners[:, 2:] * 0.5], 1)

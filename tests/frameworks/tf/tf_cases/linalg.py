@@ -23,7 +23,7 @@ def regular(x):
 
 
 def rebuilt(s, u, v):
-    """What does not depend on the signs of singular vectors."""
+    """Return the product of the factors, which does not depend on the signs of singular vectors."""
     return tf.matmul(u * s[..., None, :], v, adjoint_b=True)
 
 
@@ -35,13 +35,13 @@ def banded(align):
 
 
 def eigen(x):
-    """What does not depend on the order of eigenvalues."""
+    """Return what does not depend on the order of eigenvalues."""
     values, vectors = tf.linalg.eig(x)
     return tf.matmul(vectors * values[..., None, :], tf.linalg.inv(vectors)), tf.norm(vectors, axis=-2)
 
 
 def slope(function):
-    """The gradient of a sum."""
+    """Return the gradient of a sum."""
 
     def gradient(x):
         with tf.GradientTape() as tape:

@@ -24,7 +24,7 @@ KINDS = (
 
 
 def of_each(function, rows):
-    """What a function makes of a tensor, for each row of what else it is given."""
+    """Return a function that calls `function` with a tensor and each row of further arguments."""
     return lambda x: [function(x, row) for row in rows]
 
 
@@ -38,7 +38,7 @@ def slopes(x, row):
 
 @tf.function(jit_compile=True)
 def of_channels(x, low, high):
-    """A range for each is what TensorFlow's kernel for the CPU refuses."""
+    """Quantize with a range for each channel, by XLA: TensorFlow's kernel for the CPU refuses that."""
     return [q.quantize_and_dequantize_v2(x, low, high, range_given=given, axis=1) for given in (True, False)]
 
 

@@ -80,7 +80,7 @@ _DEFINITE, _REGULAR = "f32[n, n]:definite", "f32[n, n]:regular"
 
 
 def _orthonormal(q: jax.Array) -> jax.Array:
-    """What is the same whatever signs the columns have."""
+    """Return q times its transpose, which is the same whatever signs the columns have."""
     return q @ jnp.swapaxes(q, -1, -2)
 
 

@@ -1,13 +1,17 @@
 """The consequences of inequalities for Dims: intervals, and proofs that a polynomial is never negative.
 
 Intervals follow the polynomial's terms (symbols are sizes, so >= 0). If they lose a correlation (`s - min(s, 512)`), a
-bounded search subtracts known inequalities, times monomials that are never negative, until the interval suffices.
+bounded search subtracts known inequalities, times monomials that are never negative, until the interval suffices. A
+search that fails takes the longest, so a few points at which the inequalities hold are tried before: no proof exists
+for a polynomial that is negative at one of them.
 Bounds are ints or +-math.inf.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim, Monomial, Term, multiply, polynomial, quotient
@@ -18,6 +22,7 @@ Interval = tuple[Bound, Bound]
 EVERYTHING: Interval = (-math.inf, math.inf)
 _SEARCH_DEPTH = 3
 _SEARCH_NODES = 48
+_SAMPLES = ((1,), (3,), (64, 2), (5, 1000), (226, 0))  # the sizes of symbols at a point, in turn
 
 
 class Ranges:
@@ -80,8 +85,24 @@ class Ranges:
             return True
         found = self._proofs.get(d)
         if found is None:
-            found = self._proofs[d] = self._search(d, low, _SEARCH_DEPTH, [_SEARCH_NODES])
+            refuted = any(_is_negative(d, point) for point in self._points)
+            found = self._proofs[d] = not refuted and self._search(d, low, _SEARCH_DEPTH, [_SEARCH_NODES])
         return found
+
+    @functools.cached_property
+    def _points(self) -> list[Mapping[str, int]]:
+        """Sizes at which all inequalities hold. Symbols that no inequality has are there, too."""
+        names = sorted({name for d in self.inequalities for name in d.symbols})
+        limits = {m[0].name: limit for m, limit in self.limits.items() if len(m) == 1 and m[0].kind == "symbol"}
+        points: list[Mapping[str, int]] = []
+        for sample in _SAMPLES:
+            point = defaultdict(functools.partial(int, sample[-1]))
+            for turn, name in enumerate(names):
+                low, high = limits.get(name, EVERYTHING)
+                point[name] = int(max(low, min(sample[turn % len(sample)], high)))
+            if all(_is_negative(d, point) is False for d in self.inequalities):
+                points.append(point)
+        return points
 
     def _monomial(self, monomial: Monomial) -> Interval:
         found = self._monomials.get(monomial)
@@ -178,6 +199,14 @@ class Ranges:
             return [rest, b - rest - 1]
         known = [b - atom.dim - 1]
         return [*known, a - atom.dim] if self.interval(a)[0] >= 0 else known
+
+
+def _is_negative(d: Dim, point: Mapping[str, int]) -> bool | None:
+    """Whether a polynomial is negative at a point; None if it divides by 0 there."""
+    try:
+        return d.evaluate(point) < 0
+    except ZeroDivisionError:
+        return None
 
 
 def _variable_terms(d: Dim) -> tuple[Term, ...]:

@@ -10,7 +10,7 @@ from graphs.dims import build, compute, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.sizes import dim
+from hlo_disc.dynamic_hlo.sizes import dim, ranges
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
@@ -305,6 +305,24 @@ def test_answers_are_true(situation, tree, other, k):
     assert (low is None or low <= x) and (high is None or x <= high)
     assert known.canonical(d).evaluate(values) == x
     known.likely(d)
+
+
+@given(situations(), trees(), trees())
+@settings(deadline=None, max_examples=examples(200, 5000))
+def test_what_is_negative_at_a_point_has_no_proof(situation, tree, other):
+    known, values = situation
+    _defined(tree, values), _defined(other, values)
+    d = build(tree) - build(other)
+    assume(any(ranges._is_negative(d, point) for point in known._ranges._points))
+    low = known._ranges._low(d.terms)
+    assert low < 0 and not known._ranges._search(d, low, ranges._SEARCH_DEPTH, [ranges._SEARCH_NODES])
+
+
+def test_no_proof_is_searched_for_what_is_negative_at_a_point(monkeypatch):
+    known = facts("t >= 3", "s <= 512", "s >= t")
+    monkeypatch.setattr(ranges.Ranges, "_search", lambda *_: pytest.fail("a proof is searched for"))
+    for a, b in (("3*t", "2*s"), ("1", "u")):
+        assert known.at_most(P(a), P(b)) is known.at_most(P(b), P(a)) is UNKNOWN
 
 
 shapes = st.lists(st.one_of(st.sampled_from("bst"), st.integers(0, 4)), max_size=4)

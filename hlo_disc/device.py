@@ -162,3 +162,8 @@ class Device:
     def lanes(self) -> int:
         """f32 lanes of one vector; kernels use as many lanes for every element type."""
         return self.simd_bytes // 4
+
+    @property
+    def rounds_to_tf32(self) -> bool:
+        """Whether a product of f32 may round its operands to TF32, if the program allows it."""
+        return bool(self.library_products) or not all(mma.exact for mma in self.matrix)

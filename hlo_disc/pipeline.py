@@ -179,7 +179,7 @@ def _normalise(c: Targeted) -> Targeted:
     from hlo_disc.stitch.prepare.definitions import with_definitions
     from hlo_disc.stitch.prepare.normalise import normalise
 
-    return replace(c, graph=with_definitions(normalise(c.graph)))
+    return replace(c, graph=with_definitions(normalise(c.graph, c.generator.device.rounds_to_tf32)))
 
 
 def _fuse(c: Targeted) -> Grouped:

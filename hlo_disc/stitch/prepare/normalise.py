@@ -3,11 +3,13 @@
 `pad` becomes `place`: the padding value everywhere, then the operand on top. Sums and products of floats smaller than
 f32 are computed in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over
 windows (`convolution.py`), `select_and_scatter` two ops over windows. Operands of the same shape have size 1 in the
-same axes. `dynamic_hlo/ops/families/private.py` has the ops that no program has.
+same axes. No product allows TF32 on a machine that never rounds to it, so that programs that differ in this alone share
+kernels. `dynamic_hlo/ops/families/private.py` has the ops that no program has.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,16 +26,20 @@ from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
 from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
 
 
-def normalise(graph: Graph) -> Graph:
-    """Replace every `pad` by `place`, in regions too; drop the guards that repeat the signature."""
-    graph = everywhere(graph, lambda scope: replaced(cut_sorts(lower_convolutions(scope)), _spelled))
+def normalise(graph: Graph, tf32: bool = True) -> Graph:
+    """Replace ops that no schedule computes, in regions too; drop the guards that repeat the signature.
+
+    tf32: whether the machine may round operands of products to TF32.
+    """
+    spelled = functools.partial(_spelled, tf32)
+    graph = everywhere(graph, lambda scope: replaced(cut_sorts(lower_convolutions(scope)), spelled))
     # Every caller of compiled code checks the sizes in the signature before it calls.
     static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
     guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
     return replace(graph, guards=guards)
 
 
-def _spelled(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
+def _spelled(tf32: bool, builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
     operands = _alike(builder, op, [*op.operands])
     if op.name == "pad":
         return [_pad(builder, op, operands)]
@@ -45,6 +51,8 @@ def _spelled(builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value] | None:
         return [_select_and_scatter(builder, op, operands)]
     if kind(op) == "cumulative" and operands[0].shape[op.attrs["dim"]] is ONE:  # of one element each
         return operands[: len(op.results)]
+    if op.attrs.get("tf32") and not tf32:
+        return builder.multi(op.name, operands, op.loc, **{**op.attrs, "tf32": False})
     if operands == [*op.operands]:
         return None
     return builder.multi(op.name, operands, op.loc, **op.attrs)

@@ -95,3 +95,12 @@ def test_registered_rows_are_checked() -> None:
         register([row])
     with pytest.raises(CompileError, match="nothing says what its attribute colour is"):
         register([replace(row, name="painted", attrs=("colour",))])
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_tf32_is_allowed_where_a_machine_rounds_to_it(tf32: bool) -> None:
+    numbers = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (0,), "dtype": F32}
+    inputs = [("float32", "a, b"), ("float32", "b, 3")]
+    normal = normalise(make_graph(inputs, lambda g, *xs: g.op("dot_general", xs, **numbers, tf32=True)), tf32)
+    verify(normal)
+    assert [op.attrs["tf32"] for op in normal.ops] == [tf32]

@@ -10,7 +10,7 @@ import pytest
 
 import hlo_disc
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.targets import workers
+from hlo_disc.targets import registry, workers
 from hlo_disc.targets.gpu import vendor as gpu
 from hlo_disc.targets.gpu.cuda import NVIDIA
 from hlo_disc.targets.gpu.rocm import AMD
@@ -53,3 +53,10 @@ def test_a_function_without_code_is_named():
     text = "declare double @j0(double)\n"
     with pytest.raises(UnsupportedOpError, match="the function j0 has no code for GPUs yet; compile for the CPU"):
         gpu.check_functions(text, NVIDIA)
+
+
+def test_machines_that_round_to_tf32() -> None:
+    def rounds(target: str, level: str) -> bool:
+        return registry.find(target).generator(level).device.rounds_to_tf32
+
+    assert [rounds("cpu", "avx2"), rounds("cuda", "sm_90"), rounds("rocm", "gfx942")] == [False, True, True]

@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
@@ -46,6 +47,7 @@ def is_hardware(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sampled(step): see oracle/depth.py")
     if directory := config.getoption("--native"):
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
     import remote
@@ -82,6 +84,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rows = inapplicable.FOR_AARCH64 if target == remote.TARGET else inapplicable.FOR_GPUS
         for item in items:
             inapplicable.mark(item, rows)
+    elif not depth.full and not any("[" in name for name in config.args):  # a case that is asked for by name runs
+        _sample(config, items)
+
+
+def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of the tests that are marked `sampled`."""
+    counts: Counter[str] = Counter()
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        test = item.nodeid.partition("[")[0]
+        (kept if mark is None or depth.is_kept(counts[test], *mark.args) else left).append(item)
+        counts[test] += 1
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 def pytest_collection_finish() -> None:

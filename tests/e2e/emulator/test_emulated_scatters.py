@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import depth
 import emulated
 import jax.numpy as jnp
 import ml_dtypes
@@ -113,6 +114,7 @@ CASES = [
 ]
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("layout, dtype, region, unique, kernel", CASES)
 def test_scatter(layout, dtype, region, unique, kernel):
     text = module(layout, dtype, region, unique)

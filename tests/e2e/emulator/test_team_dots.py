@@ -180,6 +180,7 @@ def expected_of(name: str, specs: tuple[str, ...], rounds: bool, m: int, k: int,
     return np.asarray(jax.jit(PROGRAMS[name][0])(*(rounded(xs) if rounds else xs)))
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("form, name", pairs(list(PROGRAMS)), indirect=["form"])
 def test_dots(form, name):
     function, specs = PROGRAMS[name]
@@ -210,6 +211,7 @@ def compare(result: np.ndarray, expected: np.ndarray, *where: Any) -> None:
     )
 
 
+@depth.sampled(3)
 def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(form):
     if form.dtype == "i8":
         pytest.skip("of floats only")
@@ -222,6 +224,7 @@ def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(form):
     np.testing.assert_array_equal(result, np.asarray(jax.jit(lambda x, y: x @ y)(x, y)))
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("form", depth.some(FORMS, 0, 2), indirect=True, ids=str)
 def test_long_sums_are_shared(form):
     if form.dtype == "i8":
@@ -238,6 +241,7 @@ def test_long_sums_are_shared(form):
         np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=error)
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("form, name", pairs(LAYOUTS[:3]), indirect=["form"])
 def test_memory_is_read_once_by_a_tile_and_banks_do_not_wait(name, form):
     function, specs = PROGRAMS[name]

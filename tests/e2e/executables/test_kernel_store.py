@@ -131,6 +131,7 @@ def without_programs(place: Path) -> None:
         path.unlink()
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_have_the_same_bits(tmp_path, compiled_texts, built, name, target):
@@ -189,6 +190,7 @@ def random(shape: str) -> np.ndarray:
     return RNG.normal(size=[int(n) if n.isdigit() else 40 for n in shape[1:-1].split(", ")]).astype(np.float32)
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
     """Programs that say more or less of their sizes share a store. The fixture compares."""

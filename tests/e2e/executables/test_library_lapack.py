@@ -79,6 +79,7 @@ PROGRAMS = {"solved": solved, "spectrum": spectrum, "factors": factors, "rest": 
 SIZES = [(2, 5, 3), (0, 4, 3), (1, 1, 1), (3, 0, 2), (2, 3, 0), (1, 40, 17), (2, 3, 7)]
 
 
+@depth.sampled(2)
 @needs_lapack
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -203,22 +204,31 @@ def test_without_a_lapack_it_is_refused(exe, tmp_path, monkeypatch):
 CROSS = "aarch64-linux-gnu-g++"
 
 
-@pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"needs {CROSS}")
-def test_a_cross_compiler_is_asked_for_its_own(tmp_path):
-    """A cross-compiler is asked for its own LAPACK, not for this machine's. Here one of AArch64 is made up."""
-    program = sources.program(jnp.linalg.cholesky, "f32[n, n]", options=Options(target="aarch64"))
+@pytest.fixture
+def for_another_machine():
+    if shutil.which(CROSS) is None:
+        pytest.skip(f"needs {CROSS}")
+    return sources.program(jnp.linalg.cholesky, "f32[n, n]", options=Options(target="aarch64"))
+
+
+def test_a_cross_compiler_is_asked_for_its_own(for_another_machine, tmp_path):
+    """A cross-compiler is asked for its own LAPACK, not for this machine's."""
     with pytest.raises(UnsupportedOpError, match=r"LAPACK.*\n.*-llapack"):
-        emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": wrapper(tmp_path, CROSS)})
-    (tmp_path / "lapack.cc").write_text('extern "C" void dpotrf_() {}\n')
+        emit([("aarch64", for_another_machine)], tmp_path / "x", "x", {"CXX": wrapper(tmp_path, CROSS)})
+
+
+@pytest.mark.skipif(not depth.full, reason="compiles all of the runtime for another machine, twice")
+def test_the_lapack_of_another_machine_is_taken(for_another_machine, tmp_path):
+    """Here a LAPACK of AArch64 is made up, with one function."""
     made = ["-shared", "-fPIC", "-Wl,-soname,liblapack.so.3", "-o", tmp_path / "liblapack.so", tmp_path / "lapack.cc"]
+    settings = {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"}
+    (tmp_path / "lapack.cc").write_text('extern "C" void dpotrf_() {}\n')
     run(CROSS, *made)
-    if depth.full:  # all of the runtime is compiled once more
-        with pytest.raises(UnsupportedOpError, match="undefined reference to `spotrf_'"):
-            emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
+    with pytest.raises(UnsupportedOpError, match="undefined reference to `spotrf_'"):
+        emit([("aarch64", for_another_machine)], tmp_path / "x", "x", settings)
     (tmp_path / "lapack.cc").write_text('extern "C" void spotrf_() {}\n')
     run(CROSS, *made)
-    settings = {"CXX": CROSS, "CXXFLAGS": "-O0", "LDFLAGS": f"-L{tmp_path}"}
-    emit([("aarch64", program)], tmp_path / "y", "y", settings)
+    emit([("aarch64", for_another_machine)], tmp_path / "y", "y", settings)
     library = (tmp_path / "y" / "liby.so").read_bytes()
     assert int.from_bytes(library[18:20], "little") == 183
     assert "liblapack.so.3" in needed(library)

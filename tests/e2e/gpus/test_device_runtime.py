@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -79,6 +80,7 @@ def arguments(specs: tuple[str, ...], sizes: dict[str, int]) -> list[np.ndarray]
     return made
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, target):

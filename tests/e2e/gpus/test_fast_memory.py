@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,7 @@ ROWS: dict[str, tuple[Callable, str, int]] = {
 }
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_all_lengths(name, target):
@@ -106,6 +108,7 @@ def test_rooms_of_a_fixed_size(name, target):
             emulated.check()
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "bf16"])
 def test_dots(dtype, target):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -116,6 +117,7 @@ def expected_of(name: str, m: int, k: int, n: int) -> np.ndarray:
     return np.asarray(jax.jit(function)(*arrays(specs, m, k, n)))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_products(name, api):
     function, specs = PROGRAMS[name]
@@ -135,6 +137,7 @@ def test_products(name, api):
             compare(result, expected_of(name, m, k, n), (m, k, n))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_products_that_no_library_makes(name, api):
     function, specs = OTHERS[name]

@@ -118,6 +118,7 @@ def most_of_one(compiled: Any) -> int:
     return max(Counter((record.of, record.backward) for record in compiled.stats().records).values())
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_vjp(name: str) -> None:
     fn, make = FUNCTIONS[name]
@@ -156,6 +157,7 @@ def test_a_size_that_only_the_whole_program_knows_is_a_number() -> None:
         assert_same(jax.vjp(compiled, x)[1](wanted), of_jax(wanted))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", SMALL)
 def test_jvp_and_vmap(name: str) -> None:
     fn, make = FUNCTIONS[name]
@@ -219,6 +221,7 @@ def _around(f):
     return g
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", NESTED)
 def test_nested(name: str) -> None:
     compiled = hlo_disc.jit(tanh_sum)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import depth
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -256,6 +257,7 @@ CONTRACTIONS = [
 ]
 
 
+@depth.sampled(3)
 @DTYPES
 @pytest.mark.parametrize("text", CONTRACTIONS)
 @pytest.mark.parametrize("real", ("", "left", "right"))

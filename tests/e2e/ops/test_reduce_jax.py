@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import depth
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -85,6 +86,7 @@ def check(
                 np.testing.assert_allclose(a, b, rtol=0, atol=tol.get("tol", 1e-5) * largest, err_msg=str(shape))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool", "float64"])
 def test_argmax_takes_the_first_and_nan(dtype):
     shapes = MATRICES + (LONG if dtype == "float32" else [])
@@ -115,6 +117,7 @@ def from_the_end(combined: np.ufunc, axis: int, x: np.ndarray) -> np.ndarray:
     return np.flip(combined.accumulate(np.flip(x, axis), axis), axis)
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint16"])
 def test_cumulative(dtype):
     tol = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-13}.get(dtype, 3e-5)

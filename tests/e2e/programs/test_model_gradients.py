@@ -129,6 +129,7 @@ def programs(compiled: Any) -> Counter:
     return Counter((record.of.partition("(")[0], record.backward) for record in compiled.stats().records)
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients(name: str) -> None:
     model = MODELS[name]

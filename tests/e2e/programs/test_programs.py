@@ -21,7 +21,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--target")
         targets = [chosen] if chosen else ["cpu", "cpu:avx2"]
-        rows = [(program, t) for k, program in enumerate(PROGRAMS.values()) for t in depth.some(targets, k)]
+        rows = depth.crossed(list(PROGRAMS.values()), targets)
         metafunc.parametrize("program, target", rows, ids=[f"{target}-{program}" for program, target in rows])
 
 

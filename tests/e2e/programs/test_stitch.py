@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import depth
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -255,9 +256,8 @@ def gather_rows(g, table, ids):
     )
 
 
-@pytest.mark.parametrize("name", list(case))
-@pytest.mark.parametrize("features", levels())
-def test_against_reference(features: str, name: str) -> None:
+@pytest.mark.parametrize("name, features", depth.crossed(list(case), levels()))
+def test_against_reference(name: str, features: str) -> None:
     case.check(name, features, SIZES)
 
 

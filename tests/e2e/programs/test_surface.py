@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import depth
 import jax
 import jax.numpy as jnp
 import pytest
@@ -62,6 +63,7 @@ def test_some_rows(name):
     assert found.name == name and 1 <= found.compilations <= 2 and not found.raises
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_some_transforms_of_rows(name):
     found = run_row(Path(), name, Settings(), lambda *where: None, sizes=(3, 2))

@@ -6,6 +6,7 @@ function counts what must be exactly so; numpy and eager JAX count the same.
 
 from __future__ import annotations
 
+import depth
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +85,7 @@ def arrays(shape):
     return [random.standard_normal(shape).astype(np.float32) for _ in range(2)]
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("count", COUNTS, ids=lambda f: f.__name__)
 def test_counts(count, target):
     compiled = hlo_disc.jit(count, target=target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import depth
 import jax
 import ml_dtypes
 import numpy as np
@@ -44,6 +45,7 @@ def same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (x == y) & (np.signbit(x) == np.signbit(y)) | np.isnan(x) & np.isnan(y)
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_ends_of_formats(dtype):
     x, pairs = line(dtype), formats(dtype)

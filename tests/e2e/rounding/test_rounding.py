@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import depth
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -93,6 +94,7 @@ def whole(dtype: np.dtype, *shape: int) -> np.ndarray:
     return np.random.default_rng(shape).integers(-largest, largest + 1, shape).astype(dtype)
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("k", [7, 64])
 def test_what_follows_a_dot(dtype: np.dtype, k: int) -> None:

@@ -221,6 +221,8 @@ def test_right_at_every_size(name: str) -> None:
     ours = hlo_disc.jit(lambda x: fn(x), dims={"x": "(n)"} if given else None)
     theirs = jax.jit(lambda x: fn(x))
     calls = random.Random(name).sample([*SIZES, *SIZES], 2 * len(SIZES))
+    some = {calls[0], *SIZES[:3], *depth.some(SIZES[3:], len(name), 2)}  # XLA compiles for each
+    calls = [n for n in calls if n in some]
     if name == "rows of a factor" and not depth.full:  # XLA compiles each row's steps: 25 s for all of them
         calls = [n for n in calls if n < 100]
     for n in calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,7 @@ def operands(kind: str = "float32") -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("asked", ASKED)
 def test_products_of_f32(asked, emulated_targets):
     x, y = operands()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import depth
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,6 +83,7 @@ def convolved(case: str, image: tuple[int, int, int]) -> np.ndarray | None:
         return None
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("case", CASES)
 def test_attributes(case: str, layout: str) -> None:

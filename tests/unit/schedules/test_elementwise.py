@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import depth
 import ml_dtypes
 import numpy as np
 import pytest
@@ -149,6 +150,7 @@ def tolerance(name: str, dtype: np.dtype) -> float:
     return 8 if dtype == F32 else 2 if dtype.itemsize == 8 else 1
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("dtype, level", cells(lambda dtype: dtype not in MINI), ids=str)
 def test_every_op_of_a_type(dtype, level):
     graph, executable = matrix(dtype, level)
@@ -161,6 +163,7 @@ def test_every_op_of_a_type(dtype, level):
             check(f"{name}{attrs or ''}", got, want, exact, *given(name, a, b))
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("source, level", cells(lambda dtype: dtype in (F32, F64, I64, U64)), ids=str)
 def test_conversions(source, level):
     targets = TYPES

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 
+import depth
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -57,7 +58,7 @@ def machine(request, monkeypatch):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_sizes(layout, result):
     graph = products(layout, result)
-    for level in ("host", *levels()):
+    for level in levels():
         executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{level}")))
         for m, k, n in SIZES:
             x, y = sample(graph, dict(m=m, k=k, n=n))
@@ -118,6 +119,7 @@ WINDOWS = [
 ]
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("case", WINDOWS, ids=str)
 def test_windows(case):
     (b, h, w, c), size, features, stride, dilation, groups = case

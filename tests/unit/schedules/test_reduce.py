@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import depth
 import numpy as np
 import pytest
 from comparison.by_xla import run_stablehlo
@@ -284,9 +285,8 @@ def select_and_scatter(g, x, y):
     return results
 
 
-@pytest.mark.parametrize("name", list(case))
-@pytest.mark.parametrize("features", levels())
-def test_against_reference(features: str, name: str) -> None:
+@pytest.mark.parametrize("name, features", depth.crossed(list(case), levels()))
+def test_against_reference(name: str, features: str) -> None:
     case.check(name, features, SIZES)
 
 

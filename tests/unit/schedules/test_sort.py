@@ -58,6 +58,7 @@ def spec(dtype: np.dtype, shape: str) -> str:
     return f"{NAMES.get(dtype.name) or dtype.name.replace('int', 'i')}[{shape}]"
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_sort_and_argsort(dtype):
     fn = lambda x: (jnp.sort(x), jnp.argsort(x), jnp.argsort(x, descending=True))  # noqa: E731
@@ -124,6 +125,7 @@ def test_programs(name):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("k", [1, 10, 300, 5000])
 def test_top_k(k, level):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import depth
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -64,7 +65,7 @@ def product(
 def run(graph: Graph, sizes: Sequence[dict[str, int]], tolerance: float = 2e-6, level: str = "") -> None:
     calls = [sample(graph, size) for size in sizes]
     wanted = [reference.evaluate(graph, arrays) for arrays in calls]
-    for features in [level] if level else levels():
+    for features in [level] if level else depth.ends(levels()):
         executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{features}")))
         made = called_with_fenced(executable, calls)
         for size, found, expected in zip(sizes, made, wanted, strict=True):
@@ -95,6 +96,7 @@ def test_two_lanes(left: int, right: int, monkeypatch: pytest.MonkeyPatch) -> No
     run(graph, MATRICES, 1e-14, level=levels()[0])
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize(
     "left, right, contract, batch",
     [
@@ -142,6 +144,7 @@ def test_random_layouts(case: tuple[Graph, dict[str, int]]) -> None:
     run(graph, [sizes], level=levels()[-1])
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("right", ["20, 1", "20, 3", "20, 17", "20, 64", "20, 130", "20, 4, 16", "20, 0"])
 @pytest.mark.parametrize("stored", [False, True])
 def test_weights(right: str, stored: bool) -> None:
@@ -154,6 +157,7 @@ def test_weights(right: str, stored: bool) -> None:
     run(graph, [{"m": m} for m in (0, 1, 6, 13, 100)])
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize(
     "left, right, contract, batch",
     [
@@ -169,6 +173,7 @@ def test_layouts_of_weights(left: str, right: str, contract: Any, batch: Any) ->
     run(product(left, right, contract, batch), [{"b": 2, "m": m} for m in (0, 1, 5, 19)])
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize(
     "dtype, result, tolerance",
     [
@@ -376,6 +381,7 @@ LONG = [
 ]  # fmt: skip
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("left, right", list(itertools.product((0, 1), (0, 1))))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
 def test_long_sums(left: int, right: int, dtype: str) -> None:

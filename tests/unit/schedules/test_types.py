@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import depth
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -63,6 +64,7 @@ def drawn(dtype: np.dtype, rng: np.random.Generator, dims: tuple[int, int]) -> n
     return values[rng.integers(0, len(values), dims)]
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", [dtype for dtype in TYPES if element_type(dtype) in NAMES], ids=element_type)
 def test_every_type(dtype):
     names: list[str] = []

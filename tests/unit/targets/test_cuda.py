@@ -48,6 +48,7 @@ def modules(monkeypatch) -> list[Sequence[gpu.Module]]:
     return made
 
 
+@depth.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("level", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", ROW_PROGRAMS)
@@ -110,6 +111,7 @@ def with_levels(*names: str) -> list[tuple[str, str]]:
     return [pair for at, pair in enumerate(pairs) if depth.full or at % 4 in (0, 3)]
 
 
+@depth.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name, level", with_levels(*DOT_PROGRAMS, *MATRIX_PROGRAMS, *WIDE_PROGRAMS))
 def test_dots_stay_in_registers(name, level, images, tmp_path):
@@ -186,6 +188,7 @@ def test_ptx_of_a_team(images):
         assert words in images[0], words
 
 
+@depth.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_every_op_is_assembled(name, images, tmp_path):

@@ -5,6 +5,7 @@ Code generation is given to forget such masks when it divides them between regis
 
 from __future__ import annotations
 
+import depth
 import numpy as np
 import pytest
 from hand_written import kernel_runner as kernels
@@ -46,6 +47,7 @@ CONDITIONS = {
 }
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("level", kernels.levels())
 @pytest.mark.parametrize("type_", [np.float32, np.float64, np.int32, np.int16])
 @pytest.mark.parametrize("condition", CONDITIONS)

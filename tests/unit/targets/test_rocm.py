@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import depth
 import jax
 import jax.numpy as jnp
 import llvmlite.binding as llvm
@@ -79,6 +80,7 @@ def codes(monkeypatch) -> list[Code]:
 PROGRAMS = {**ROW_PROGRAMS, "sine": (jnp.sin, ("f32[m, n]",))}
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_row_kernels_stay_in_registers(name, codes):
     function, specs = PROGRAMS[name]
@@ -123,6 +125,7 @@ MATRIX_PROGRAMS = {
 }
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", MATRIX_PROGRAMS)
 def test_dots_of_small_matrices_stay_in_registers(name, codes):
     function, specs, share = MATRIX_PROGRAMS[name]
@@ -341,6 +344,7 @@ def test_what_kernels_cannot_have_is_refused(text, message):
         code_object.code_object(relocatable(text))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_every_op_has_code_without_a_stack(name, codes):
     @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), database=None)

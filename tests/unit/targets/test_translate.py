@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import depth
 import ml_dtypes
 import numpy as np
 import pytest
@@ -231,6 +232,7 @@ def test_double_rounding_is_avoided():
         _same(result.astype(np.float64), np.full(16, 1 + ulp))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("lanes", [0, 16])
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -308,7 +308,7 @@ def test_answers_are_true(situation, tree, other, k):
 
 
 @given(situations(), trees(), trees())
-@settings(deadline=None, max_examples=examples(200, 5000))
+@settings(deadline=None, max_examples=examples(50, 5000))
 def test_what_is_negative_at_a_point_has_no_proof(situation, tree, other):
     known, values = situation
     _defined(tree, values), _defined(other, values)

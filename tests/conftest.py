@@ -84,7 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rows = inapplicable.FOR_AARCH64 if target == remote.TARGET else inapplicable.FOR_GPUS
         for item in items:
             inapplicable.mark(item, rows)
-    elif not depth.full and not any("[" in name for name in config.args):  # a case that is asked for by name runs
+    by_name = config.option.keyword or any("[" in name for name in config.args)  # cases that are asked for run
+    if not target and not depth.full and not by_name:
         _sample(config, items)
 
 

@@ -108,7 +108,6 @@ def _types(name: str, number: int) -> Sequence[str]:
 _RUNS = [(name, dtype) for number, name in enumerate(CASES) for dtype in _types(name, number)]
 
 
-@depth.sampled(2)
 @pytest.mark.parametrize("name, dtype", _RUNS)
 def test_jax(name: str, dtype: str) -> None:
     f, dims, shapes, make = CASES[name]

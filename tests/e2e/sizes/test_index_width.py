@@ -9,7 +9,6 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -113,7 +112,6 @@ PROGRAMS = {
 }
 
 
-@depth.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_both_widths_compute_the_same(name, low_limit):
     function, specs = PROGRAMS[name]

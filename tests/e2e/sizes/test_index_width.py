@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp
@@ -112,6 +113,7 @@ PROGRAMS = {
 }
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_both_widths_compute_the_same(name, low_limit):
     function, specs = PROGRAMS[name]

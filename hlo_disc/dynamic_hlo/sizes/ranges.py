@@ -91,7 +91,7 @@ class Ranges:
 
     @functools.cached_property
     def _points(self) -> list[Mapping[str, int]]:
-        """Sizes at which all inequalities hold. Symbols that no inequality has are there, too."""
+        """Sizes at which all inequalities hold. A symbol that no inequality has gets the last size of a sample."""
         names = sorted({name for d in self.inequalities for name in d.symbols})
         limits = {m[0].name: limit for m, limit in self.limits.items() if len(m) == 1 and m[0].kind == "symbol"}
         points: list[Mapping[str, int]] = []

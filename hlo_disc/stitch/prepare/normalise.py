@@ -51,11 +51,10 @@ def _spelled(tf32: bool, builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value
         return [_select_and_scatter(builder, op, operands)]
     if kind(op) == "cumulative" and operands[0].shape[op.attrs["dim"]] is ONE:  # of one element each
         return operands[: len(op.results)]
-    if op.attrs.get("tf32") and not tf32:
-        return builder.multi(op.name, operands, op.loc, **{**op.attrs, "tf32": False})
-    if operands == [*op.operands]:
+    attrs = {**op.attrs, "tf32": False} if op.attrs.get("tf32") and not tf32 else op.attrs
+    if operands == [*op.operands] and attrs is op.attrs:
         return None
-    return builder.multi(op.name, operands, op.loc, **op.attrs)
+    return builder.multi(op.name, operands, op.loc, **attrs)
 
 
 def _alike(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Value]:

@@ -47,7 +47,7 @@ def sampled(step: int) -> pytest.MarkDecorator:
 def is_kept(number: int, step: int) -> bool:
     """Whether a sample has the case of this number.
 
-    Multiples of the golden ratio, modulo 1, are spread evenly, and keep step with no parameter: a sample has all
-    values of each.
+    Multiples of the golden ratio, modulo 1, are spread evenly, and keep step with no parameter. A sample has all values
+    of each if there are enough cases: `test_depth.py` says how many.
     """
     return number * _GOLDEN % 1 < 1 / step

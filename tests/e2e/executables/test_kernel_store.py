@@ -190,7 +190,6 @@ def random(shape: str) -> np.ndarray:
     return RNG.normal(size=[int(n) if n.isdigit() else 40 for n in shape[1:-1].split(", ")]).astype(np.float32)
 
 
-@depth.sampled(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
     """Programs that say more or less of their sizes share a store. The fixture compares."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc.abi import MODULES
 from hlo_disc.compiled.deferred import Deferred, Tally, Unmade, background
 from hlo_disc.compiled.program import Attribute, LibraryCall, LinkedCall, Program, dtype_named
 from hlo_disc.compiled.saved import content_hash, read, read_open, release_pages, save
@@ -26,6 +25,7 @@ from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError,
 from hlo_disc.nest import inputs_of, nest
 from hlo_disc.options import Options
 from hlo_disc.targets import registry
+from hlo_disc.wide import Wide
 
 if TYPE_CHECKING:
     from hlo_disc import ral
@@ -80,7 +80,7 @@ class Executable:
     @functools.cached_property
     def program(self) -> Program:
         """The program with all its kernels. `linked` is the same, but its object may lack deferred kernels."""
-        return self.linked._replace(object=self._deferred.whole()) if self._deferred else self.linked
+        return _whole(self.linked, self._deferred)
 
     @property
     def tally(self) -> Tally | None:
@@ -119,9 +119,10 @@ class Executable:
             driver=target.driver,
             recordable=bool(target.driver) and not any(x in program.object for x in (_READ, _WRITE, _ALLOCATE)),
             multiplies=bool(target.driver) and _PRODUCT in program.object,
-            wide_modules=_Wide(program) if program.wide_kernels else None,
+            wide_modules=Wide(functools.partial(_whole, program, self._deferred)) if program.env.wide >= 0 else None,
             make_kernel=self._deferred,
             packs_inputs=self._deferred.packs_inputs if self._deferred else None,
+            late_modules=self._deferred.late_modules if self._deferred else None,
             keep_alive=(library, functions),
         )
 
@@ -329,39 +330,9 @@ def runs_here(program: Program) -> bool:
 _READ, _WRITE, _ALLOCATE, _PRODUCT = b"ral_read\0", b"ral_write\0", b"ral_allocate\0", b"ral_product\0"
 
 
-class _Wide:
-    """The program's kernels with indices of 64 bits: compiled when they are first needed."""
-
-    def __init__(self, program: Program):
-        import threading
-
-        self._program = program
-        self._lock = threading.Lock()
-        self._library: Library | None = None
-
-    def __call__(self) -> int:
-        """Return the address of the code that the driver loads. Raises CompileError."""
-        from hlo_disc import ral
-
-        with self._lock:
-            if self._library is None:
-                self._library = _target(self._program.target).link(wide_object(self._program), ral.symbols())
-            return self._library.address(MODULES)
-
-
-def wide_object(program: Program) -> bytes:
-    """Compile a program's kernels with indices of 64 bits. Returns object code, empty if no kernel needs it. Raises
-    CompileError."""
-    if not program.wide_kernels:
-        return b""
-    from hlo_disc.mlir import from_bytecode
-    from hlo_disc.targets.target import compile_modules
-
-    target = _target(program.target)
-    generator = target.generator("host")
-    if generator.features != tuple(program.features):
-        generator = target.generator(next(level for level in program.features if level in target.levels))
-    return compile_modules(generator, map(from_bytecode, program.wide_kernels))
+def _whole(program: Program, deferred: Deferred | None) -> Program:
+    """Return a program with all its kernels."""
+    return program._replace(**deferred.whole()._asdict()) if deferred else program
 
 
 def _packed(program: Program, address: Callable[[str], int]) -> Program:

@@ -40,7 +40,7 @@ class Options:
             seen as bits, not after every op. Faster, mostly closer to exact arithmetic, and not what was written: what
             ops follow each other in a kernel decides what is rounded.
         defer_kernels: let a call of a function of `hlo_disc.jit` that has to compile do so with the kernels that it may
-            take alone, on CPUs. The others are compiled by a thread behind it, or by the call that needs them first.
+            take alone. The others are compiled by a thread behind it, or by the call that needs them first.
         fallback: let `hlo_disc.jit` run through `jax.jit` what it cannot compile; an UnsupportedOpError otherwise.
 
     Raises:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hlo_disc.cache import kernels, programs
-from hlo_disc.compiled.program import InputRow, OutputRow, Program
+from hlo_disc.compiled.deferred import Unmade
+from hlo_disc.compiled.program import Code, InputRow, OutputRow, Program
 from hlo_disc.display import progress
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -30,7 +31,7 @@ from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
 from hlo_disc.targets.target import is_linked
-from hlo_disc.unmade import Sizes, Unmade, deferred
+from hlo_disc.unmade import Sizes, UnmadeFunctions, UnmadeModules, deferred
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.module import LinkedFunctions
@@ -104,15 +105,15 @@ class Built(Placed):
     """Kernels that were handed to the target.
 
     kernels: as text, if that is dumped. deferred: those that are left out, by name. functions: the device functions
-    that were built, if they are linked. decisive: sizes for which kernels need wider indices; wide: those with wide
-    indices, as bytecode.
+    that were built, if they are linked. decisive: sizes for which kernels need wider indices, None if they always do;
+    wide: those with wide indices, as bytecode.
     """
 
     compilation: Compilation
     kernels: tuple[str, ...]
     deferred: Sequence[str]
     functions: LinkedFunctions | None
-    decisive: tuple[Dim, ...]
+    decisive: tuple[Dim, ...] | None
     wide: tuple[bytes, ...]
 
 
@@ -212,12 +213,16 @@ def _kernels(c: Placed) -> Built:
     return _linked(c, g, c.open.enter_context(g.begin(dump, c.options.threads, store)), store)
 
 
+def _deferred(c: Placed) -> Sequence[str]:
+    """Return the kernels that the call does not take; none if all are dumped, to be read."""
+    sizes = c.sizes() if c.options.defer_kernels and not c.options.dump else None
+    return deferred(c.graph, c.plan, c.scheduled, c.placement, sizes) if sizes is not None else ()
+
+
 def _linked(c: Placed, generator: LinkedGenerator, compilation: LinkedCompilation, store: Store | None) -> Built:
     from hlo_disc.cache.reuse import Kernels
 
-    dumped = bool(c.options.dump)  # then all are built, to be read
-    sizes = c.sizes() if c.options.defer_kernels and not dumped else None
-    left = deferred(c.graph, c.plan, c.scheduled, c.placement, sizes) if sizes is not None else ()
+    left, dumped = _deferred(c), bool(c.options.dump)
     added = Kernels(c.scheduled, generator, compilation, None if dumped else store, c.options.excess_precision)
     for name in c.scheduled.kernels:
         if not added.find(name) and name not in left:
@@ -236,34 +241,30 @@ def _linked(c: Placed, generator: LinkedGenerator, compilation: LinkedCompilatio
 
 
 def _batches(c: Placed, compilation: Compilation) -> Built:
-    from hlo_disc import mlir
     from hlo_disc.stitch.hostflow.index_width import decisive
-    from hlo_disc.stitch.scheduling import build_kernels, narrow
+    from hlo_disc.stitch.scheduling import build_kernels
 
-    limit = c.generator.device.narrow
-    sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
+    g, left = c.generator, _deferred(c)
+    sizes = decisive(c.scheduled, c.graph.facts, g.device.narrow) if g.device.narrow else None
+    names = [name for name in c.scheduled.kernels if name not in left]
     texts: list[str] = []
     wide: list[bytes] = []
-    narrowed = False
-    for module, largest in build_kernels(c.scheduled, c.generator.batch, c.options.excess_precision):
+    narrow = bool(left)
+    for batch in build_kernels(c.scheduled, names, g.device, sizes, g.batch, c.options.excess_precision):
         if c.options.dump:
-            texts.append(str(module))
-        if sizes:
-            wide.append(mlir.bytecode(module))
-        if sizes is not None and largest < limit:
-            narrowed = True
-            narrow(module, limit)
-        compilation.add(module)
-    needed = sizes if narrowed and sizes else ()
-    kept = tuple(wide) if needed else ()
+            texts.append(str(batch.module))
+        wide.append(batch.wide)
+        narrow |= batch.narrow
+        compilation.add(batch.module)
+    asks = bool(sizes) and narrow
     return Built(
         **vars(c),
         compilation=compilation,
         kernels=tuple(texts),
-        deferred=(),
+        deferred=left,
         functions=None,
-        decisive=needed,
-        wide=kept,
+        decisive=sizes if asks or sizes is None else (),
+        wide=tuple(wide) if asks else (),
     )
 
 
@@ -271,7 +272,8 @@ def _host_flow(c: Built) -> Flowing:
     from hlo_disc.stitch.hostflow.flow import build
 
     device = c.generator.device
-    code = build(c.graph, c.plan, c.scheduled, c.placement, device, c.decisive, c.deferred)
+    slots = c.deferred if c.functions else ()  # a driver's kernels are found by name
+    code = build(c.graph, c.plan, c.scheduled, c.placement, device, c.decisive or (), slots)
     return Flowing(**vars(c), code=code)
 
 
@@ -381,14 +383,15 @@ def compile_for_call(
             state = _run(stage, state, times)
     program, graph = _program(state, times), read.graph
 
-    def keep(whole: bytes) -> None:
-        programs.store(options, name, program._replace(object=whole), graph)
+    def keep(whole: Code) -> None:
+        programs.store(options, name, program._replace(**whole._asdict()), graph)
 
     if not state.deferred:
-        keep(program.object)
+        keep(Code(program.object, program.wide_kernels))
         return program, None
-    known = {x.name: getattr(state, x.name) for x in dataclasses.fields(Unmade) if hasattr(state, x.name)}
-    return program, Unmade(state.deferred, program.object, keep, **known)
+    kind = UnmadeFunctions if state.functions else UnmadeModules
+    known = {x.name: getattr(state, x.name) for x in dataclasses.fields(kind) if hasattr(state, x.name)}
+    return program, kind(names=state.deferred, parts=state.compilation.parts, keep=keep, **known)
 
 
 def _run(stage: Stage, state: Request, times: dict[str, float]) -> Any:

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from hlo_disc import ral
 from hlo_disc.abi import SLOT
+from hlo_disc.compiled.program import Code
 
 logger = logging.getLogger("hlo_disc")
 
@@ -41,6 +42,11 @@ class Unmade(Protocol):
     @property
     def prefix(self) -> str: ...
 
+    @property
+    def modules(self) -> str:
+        """The symbol of the modules that a driver loads, in the object code of each kernel; "" if none does."""
+        ...
+
     def make(self, name: str, known: Collection[str]) -> bytes:
         """Compile a kernel, which may call the known functions by symbol. Return its object code.
 
@@ -48,8 +54,8 @@ class Unmade(Protocol):
         """
         ...
 
-    def whole(self, made: Sequence[bytes]) -> bytes:
-        """Build the program from the object code of its kernels, and keep it for other processes. Return its code."""
+    def whole(self) -> Code:
+        """Build the program, all of whose kernels are made, and keep it for other processes."""
         ...
 
 
@@ -85,7 +91,7 @@ class Deferred:
 
     first: the code that is already linked. link: links object code into the process, with the addresses of functions
     that it may call. packs_inputs: opened when all kernels are compiled. Until then calls pack no inputs, so that no
-    call waits for kernels that read packed inputs.
+    call waits for kernels that read packed inputs. late_modules: of the kernels that are compiled, for a driver.
     """
 
     def __init__(self, unmade: Unmade, first: Linked, link: Callable[[bytes, Mapping[str, int]], Linked]):
@@ -94,13 +100,13 @@ class Deferred:
         self._first = first  # deferred kernels call its functions
         self._functions = dict(first.functions())
         self._names = {name.split("_")[0]: name for name in unmade.names}
-        self._prefix = unmade.prefix
-        self._objects: dict[str, bytes] = {}
+        self._prefix, self._modules = unmade.prefix, unmade.modules
         self._linked: dict[str, Linked] = {}
-        self._whole: bytes | None = None
+        self._whole: Code | None = None
         self._left = collections.deque(unmade.names)
         self.tally = Tally(len(unmade.names))
         self.packs_inputs = ral.Gate()
+        self.late_modules = ral.LateModules()
         self.renew_locks()
         _alive.add(self)
 
@@ -113,9 +119,9 @@ class Deferred:
         self.tally.lock = threading.Lock()
 
     def __call__(self, function: str) -> int:
-        """Return the address of a kernel's function, by its symbol. Raises the errors of the kernel's compilation."""
+        """Return the address of what launches a kernel's function. Raises the errors of the kernel's compilation."""
         name = self._names[function.removeprefix(self._prefix).split("_")[0]]
-        return self._make(name).address(function)
+        return self._make(name).address(self._modules or function)
 
     def _make(self, name: str) -> Linked:
         """Compile and link a kernel, unless that is done. Return it.
@@ -131,7 +137,7 @@ class Deferred:
                     made = self._unmade.make(name, functions.keys())
                     linked = self._link(made, {**functions, **ral.symbols()})
                     if name not in self._linked:  # a signal's handler may have come between
-                        self._objects[name], self._linked[name] = made, linked
+                        self._linked[name] = linked
                         self._functions |= linked.functions()
                         self._fill(linked)
                         self.tally.count(time.perf_counter() - start)
@@ -140,7 +146,10 @@ class Deferred:
         return self._linked[name]
 
     def _fill(self, linked: Linked) -> None:
-        """Fill the slots of a kernel. XLA's threads that launch it then never wait for Python, which may be ending."""
+        """Let the runtime find a kernel. XLA's threads, which launch it, then never wait for Python: it may be ending."""
+        if self._modules:
+            self.late_modules.add(linked.address(self._modules))
+            return
         for function, address in linked.functions().items():
             with suppress(KeyError):  # the kernel's own functions have none
                 ral.fill(self._first.address(f"{function}{SLOT}"), address)
@@ -150,16 +159,15 @@ class Deferred:
         """Whether the whole program is built."""
         return self._whole is not None
 
-    def whole(self) -> bytes:
-        """Return the object code of the program with all its kernels. Raises the errors of their compilation."""
+    def whole(self) -> Code:
+        """Return the code of the program with all its kernels. Raises the errors of their compilation."""
         with _makers.one(), self._whole_lock:
             if self._whole is None:
                 assert self._unmade is not None
                 for name in self._names.values():
                     self._make(name)
-                self._whole = self._unmade.whole([self._objects[name] for name in self._names.values()])
+                self._whole = self._unmade.whole()
                 self._unmade = None  # with the graph, and what it has of weights
-                self._objects.clear()
                 self.packs_inputs.open()
         return self._whole
 

@@ -116,6 +116,13 @@ class LinkedCall(NamedTuple):
     function: int = 0
 
 
+class Code(NamedTuple):
+    """The code of a program's kernels and host functions: see `Program`."""
+
+    object: bytes
+    wide_kernels: tuple[bytes, ...] = ()
+
+
 class Program(NamedTuple):
     """A compiled program, which `save` writes.
 

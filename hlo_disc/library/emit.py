@@ -13,10 +13,10 @@ from hlo_disc import ral as runtime_package
 from hlo_disc.compiled.program import Program
 from hlo_disc.compiled.saved import replacing
 from hlo_disc.errors import ArgumentError, CompileError, UnsupportedOpError
-from hlo_disc.executable import wide_object
 from hlo_disc.library.tables import Source, check, lapack_symbol
 from hlo_disc.library.toolchain import Lapack, Toolchain
 from hlo_disc.ral import _ral
+from hlo_disc.wide import wide_object
 
 # Weights of more bytes are always in a file of their own: code and data of a library reach each other within 2 GiB.
 MOST_INSIDE = 1 << 30

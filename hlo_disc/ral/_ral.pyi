@@ -117,6 +117,13 @@ class Gate:
     def __init__(self) -> None: ...
     def open(self) -> None: ...
 
+class LateModules:
+    """Modules of kernels that are made when their program is linked already. Any thread may add some."""
+
+    def __init__(self) -> None: ...
+    def add(self, modules: int) -> None:
+        """Add those at an address."""
+
 class Executable:
     """A compiled program with its machine code. Calling it computes; any number of threads may.
 
@@ -127,8 +134,9 @@ class Executable:
     driver: of the GPU, () for the CPU; recordable: main only launches kernels; multiplies: it asks
     for products of the GPU's library;
     wide_modules: makes what the driver loads where indices need 64 bits, and gives its address.
-    make_kernel: gives the address of a kernel's function that the code defers, by its name.
+    make_kernel: gives the address of a deferred kernel's function by its name, or of modules that have the kernel.
     packs_inputs: closed while inputs are not packed, though the program has packs for them.
+    late_modules: of a GPU's deferred kernels that are made.
     """
 
     def __init__(
@@ -146,6 +154,7 @@ class Executable:
         wide_modules: Callable[[], int] | None = None,
         make_kernel: Callable[[str], int] | None = None,
         packs_inputs: Gate | None = None,
+        late_modules: LateModules | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
     def record(self, arguments: tuple[Any, ...]) -> Recorded: ...

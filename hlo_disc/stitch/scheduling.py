@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hlo_disc import mlir
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array
 from hlo_disc.dynamic_hlo.ops.table import kind
@@ -197,21 +198,38 @@ class LinkedKernel(NamedTuple):
     answers: Answers
 
 
-def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[tuple[ir.Module, int]]:
-    """Modules of so many kernels, or of all with 0, each with all device functions that its kernels call.
-
-    With each the largest index among its constants.
+class Batch(NamedTuple):
+    """A module of kernels. narrow: whether 32 bits hold all indices in it, unless a call has too large sizes. wide: for
+    such calls the same kernels with indices of 64 bits, as bytecode; empty if there are none.
     """
-    kernels = list(scheduled.kernels.items())
-    count = batch or max(len(kernels), 1)
-    for first in range(0, max(len(kernels), 1), count):
-        builder = ModuleBuilder(excess_precision)
+
+    module: ir.Module
+    narrow: bool
+    wide: bytes
+
+
+def build_kernels(
+    scheduled: Scheduled, names: Sequence[str], device: Device, decisive: Sequence[Dim] | None, batch: int, excess: bool
+) -> Iterator[Batch]:
+    """Build modules of so many of these kernels, or of all with 0. A module has all that its kernels call.
+
+    decisive: the sizes for which kernels need wider indices, None if they always do. excess: see
+    `Options.excess_precision`.
+    """
+    count = batch or max(len(names), 1)
+    for first in range(0, max(len(names), 1), count):
+        builder = ModuleBuilder(excess)
         try:
-            for name, item in kernels[first : first + count]:
-                item.build(builder.builder, name)
+            for name in names[first : first + count]:
+                scheduled.kernels[name].build(builder.builder, name)
         finally:
             module = builder.close()
-        yield module, builder.largest_index
+        wide = mlir.bytecode(module) if decisive else b""
+        narrow = decisive is not None and builder.largest_index < device.narrow
+        if narrow:
+            with module.context:
+                NARROW.set(module.operation, device.narrow)
+        yield Batch(module, narrow, wide)
 
 
 def build_linked_kernel(item: Variant | Packing, functions: LinkedFunctions, excess_precision: bool) -> LinkedKernel:
@@ -240,12 +258,6 @@ def taken(scheduled: Scheduled, values: Mapping[str, int], kept: Callable[[Packi
             if None not in answers and not choice.may_decline:
                 break
     return found
-
-
-def narrow(kernels: ir.Module, limit: int) -> None:
-    """Say of a module of kernels that all indices are below a limit, so that 32 bits hold them."""
-    with kernels.context:
-        NARROW.set(kernels.operation, limit)
 
 
 def _static(graph: Graph, plan: Plan) -> Callable[[Value], bool]:

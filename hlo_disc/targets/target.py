@@ -30,6 +30,18 @@ class Compilation(Protocol):
         """
         ...
 
+    @property
+    def parts(self) -> Sequence[object]:
+        """The code of its kernels, once it is finished, as `reuse` takes it."""
+        ...
+
+    def reuse(self, parts: Sequence[object]) -> None:
+        """Add kernels that earlier compilations of the program have made.
+
+        The caller has checked that host functions launch them with their arguments, and leaves none of them out.
+        """
+        ...
+
 
 class LinkedCompilation(Compilation, Protocol):
     """Code generation of a program whose kernels and device functions are modules of their own, which call each other.
@@ -46,12 +58,6 @@ class LinkedCompilation(Compilation, Protocol):
 
     def take(self, key: bytes, code: bytes, prefix: str = "", types: Mapping[str, str] = ...) -> None:
         """Add code that the store has under a key. types: those of the kernels, by their names in it."""
-        ...
-
-    def reuse(self, objects: Sequence[bytes]) -> None:
-        """Kernels that earlier compilations of the program have made. The caller has checked that host functions launch
-        them with their arguments, and leaves none of them out.
-        """
         ...
 
 

@@ -16,8 +16,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import instrument
 import llvmlite.binding as llvm
@@ -126,7 +127,7 @@ def _intrinsics() -> tuple[str, ...]:
 
 
 def for_cpu(text: str, most: int = 1 << 17) -> str:
-    """Return LLVM IR of a GPU's kernels as functions of their records, to be linked with the emulator.
+    """Return LLVM IR of a GPU's kernels as functions of their records, to be linked with the emulator, and `directory`.
 
     most: bytes of shared memory that a block may have.
     """
@@ -174,14 +175,14 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
         return f"define internal void @{name}.body({match[2]}) noinline"
 
     text = re.sub(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
-    entries.append(_modules(kernels, named, most))
+    entries += _modules(kernels, named, most)
     return "\n".join([*_head(), instrument.DECLARATIONS, text, *entries, ""])
 
 
 def ptx_for_cpu(code: str, most: int = 1 << 17, alone: bool = True) -> str:
     """Return such LLVM IR for PTX. alone: see `ptx.for_cpu`."""
     text, named = ptx.for_cpu(code, alone)
-    return "\n".join([*_head(), instrument.DECLARATIONS, text, _modules(list(named), named, most), ""])
+    return "\n".join([*_head(), instrument.DECLARATIONS, text, *_modules(list(named), named, most), ""])
 
 
 def _head() -> list[str]:
@@ -214,16 +215,27 @@ def _named(text: str, sizes: Mapping[str, int]) -> dict[str, int]:
     return {kernel: sum(max(sizes[x], 0) for x in sizes if f"@{x} " in body) for kernel, body in kernels}
 
 
-def _modules(kernels: Sequence[str], named: Mapping[str, int], most: int) -> str:
-    """Return the driver's modules, one for each kernel, behind one that the driver does not take: see `driver.cc`."""
-    texts = ["@of_another_gpu = private constant i64 0"]
+def _modules(kernels: Sequence[str], named: Mapping[str, int], most: int) -> Iterator[str]:
+    """Return LLVM IR of the driver's modules, one for each kernel: see `driver.cc`."""
     for name in kernels:
         entry = [f"ptr @{name}.text", f"ptr @{name}", f"i64 {named[name]}", f"i64 {most}"]
         fields = [f"i64 {0x746D69735F636C68}", *entry, "ptr null"]
         types = ", ".join(field.split()[0] for field in fields)
-        texts.append(f'@{name}.text = private constant [{len(name) + 1} x i8] c"{name}\\00"')
-        texts.append(f"@{name}.module = private constant {{ {types} }} {{ {', '.join(fields)} }}")
-    return "\n".join([*texts, *gpu.directory([([name], ["of_another_gpu", f"{name}.module"]) for name in kernels])])
+        yield f'@{name}.text = private constant [{len(name) + 1} x i8] c"{name}\\00"'
+        yield f"@{name}.module = hidden constant {{ {types} }} {{ {', '.join(fields)} }}"
+
+
+def directory(parts: Sequence[str]) -> str:
+    """Return LLVM IR of the table of all modules, each behind one that the driver does not take."""
+    kernels = [name for part in parts for name in re.findall(r"^@([\w.]+)\.module = ", part, re.M)]
+    return "\n".join(
+        [
+            *_head(),
+            "@of_another_gpu = private constant i64 0",
+            *(f"@{name}.module = external hidden constant i8" for name in kernels),
+            *gpu.directory([([name], ["of_another_gpu", f"{name}.module"]) for name in kernels]),
+        ]
+    )
 
 
 def _host() -> x86_generator.X86Generator:
@@ -259,36 +271,40 @@ class EmulatedGenerator:
 
 @dataclass
 class EmulatedCompilation:
-    """Implements `hlo_disc.targets.target.Compilation`. text: LLVM IR of the kernels, as a GPU has them."""
+    """Implements `hlo_disc.targets.target.Compilation`. parts: LLVM IR of the kernels, for this machine."""
 
     generator: EmulatedGenerator
     dump: Dump | None
-    text: str = ""
+    parts: list[str] = field(default_factory=list)
 
     def add(self, module: ir.Module) -> None:
         canonicalize([module])
-        self.text = translate([module], self.generator.vendor.machine)
+        text = translate([module], self.generator.vendor.machine)
         if self.dump:
-            self.dump("gpu.ll", self.text)
+            self.dump("gpu.ll", text)
         with llvm.create_context() as context:
-            with llvm.parse_assembly(self.text, context) as parsed:
+            with llvm.parse_assembly(text, context) as parsed:
                 parsed.verify()
+        self.parts.append(self._for_cpu(text))
+
+    def reuse(self, parts: Sequence[object]) -> None:
+        self.parts.extend(cast(Sequence[str], parts))
 
     def finish(self, *host: ir.Module) -> bytes:
         canonicalize(host)
         flow = translate(host, replace(_host().machine, launches=True))
         if self.dump:
             self.dump("ll", flow)
-        whole_text = self._for_cpu()
         # A context is closed after its modules, and linking closes one of them.
-        with llvm.create_context() as context, llvm.parse_assembly(whole_text, context) as whole:
-            whole.link_in(llvm.parse_assembly(flow, context))
+        with llvm.create_context() as context, llvm.parse_assembly(directory(self.parts), context) as whole:
+            for text in (*self.parts, flow):
+                whole.link_in(llvm.parse_assembly(text, context))
             linked = str(whole)
         # Kernels too are compiled as host functions are, quickly: most run once, at small sizes.
         return _host().compile_host(linked, self.dump)
 
-    def _for_cpu(self) -> str:
-        return for_cpu(self.text, self.generator.most)
+    def _for_cpu(self, text: str) -> str:
+        return for_cpu(text, self.generator.most)
 
 
 @dataclass(frozen=True)
@@ -305,9 +321,9 @@ class PtxGenerator(EmulatedGenerator):
 class PtxCompilation(EmulatedCompilation):
     """A compilation of kernels by way of PTX."""
 
-    def _for_cpu(self) -> str:
+    def _for_cpu(self, text: str) -> str:
         (level,) = NVIDIA.default
-        code = gpu.machine_code(NVIDIA, self.text, level).decode()
+        code = gpu.machine_code(NVIDIA, text, level).decode()
         if self.dump:
             self.dump("ptx", code)
         return ptx_for_cpu(code, self.generator.most)

@@ -41,6 +41,7 @@ SURFACE = {
     "torch",
     "tracing",
     "unmade",
+    "wide",
 }
 ALLOWED = {
     "errors": set(),
@@ -64,6 +65,7 @@ ORDER = [
     "profile",
     "cache",
     "tracing",
+    "wide",
     "executable",
     "unmade",
     "pipeline",

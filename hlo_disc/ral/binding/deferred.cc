@@ -7,12 +7,12 @@
 
 namespace ral {
 
-ral_block_fn made_kernel(PyObject* function, const char* name) {
+void* made_kernel(PyObject* function, const char* name) {
   return with_interpreter([=] {
     PyObject* made = PyObject_CallFunction(function, "s", name);
     void* address = made ? PyLong_AsVoidPtr(made) : nullptr;
     Py_XDECREF(made);
-    if (address) return reinterpret_cast<ral_block_fn>(address);
+    if (address) return address;
     if (!PyErr_Occurred()) throw Error(Error::kCall, std::string(name) + " is at no address");
     throw taken_exception();
   });

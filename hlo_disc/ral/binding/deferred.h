@@ -9,6 +9,6 @@ namespace ral {
 
 // The address that function(name) returns. Takes the interpreter lock. Throws Error, whose cause is what the function
 // raised.
-ral_block_fn made_kernel(PyObject* function, const char* name);
+void* made_kernel(PyObject* function, const char* name);
 
 }  // namespace ral

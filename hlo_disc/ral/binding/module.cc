@@ -147,10 +147,16 @@ struct Gate {
   void let() { open->store(true); }
 };
 
+// Python adds to them, and calls in other threads look.
+struct LateModules {
+  std::shared_ptr<ral::LateModules> all = std::make_shared<ral::LateModules>();
+  void add(uintptr_t modules) { all->add(reinterpret_cast<const ral_module*>(modules)); }
+};
+
 void construct(Executable* self, nb::handle rows, const nb::callable& address, const std::vector<nb::object>& calls,
                int threads, int64_t packed_bytes, nb::object keep_alive, const std::vector<std::string>& driver,
                bool recordable, bool multiplies, const nb::object& wide_modules, const nb::object& make_kernel,
-               const Gate* packs_inputs) {
+               const Gate* packs_inputs, const LateModules* late_modules) {
   auto function = [&address](const char* name) { return nb::cast<uintptr_t>(address(name)); };
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(function("plan"));
@@ -169,8 +175,10 @@ void construct(Executable* self, nb::handle rows, const nb::callable& address, c
   program.recordable = recordable;
   program.multiplies = multiplies;
   program.wide_modules = [function = wide_modules.ptr()] { return made_modules(function); };
-  program.make_kernel = [function = make_kernel.ptr()](const char* name) { return ral::made_kernel(function, name); };
+  if (!make_kernel.is_none())
+    program.make_kernel = [function = make_kernel.ptr()](const char* name) { return ral::made_kernel(function, name); };
   if (packs_inputs) program.packs_inputs = packs_inputs->open;
+  if (late_modules) program.late_modules = late_modules->all;
   program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive, wide_modules, make_kernel};
@@ -479,12 +487,16 @@ NB_MODULE(_ral, m) {
 
   nb::class_<Gate>(m, "Gate", "What is closed until it is opened.").def(nb::init<>()).def("open", &Gate::let);
 
+  nb::class_<LateModules>(m, "LateModules", "Modules of kernels that are made when their program is linked already.")
+      .def(nb::init<>())
+      .def("add", &LateModules::add, nb::arg("modules"));
+
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("program"), nb::arg("address"), nb::kw_only(), nb::arg("calls"),
            nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("driver") = std::vector<std::string>(), nb::arg("recordable") = false, nb::arg("multiplies") = false,
            nb::arg("wide_modules") = nb::none(), nb::arg("make_kernel") = nb::none(),
-           nb::arg("packs_inputs") = nb::none())
+           nb::arg("packs_inputs") = nb::none(), nb::arg("late_modules") = nb::none())
       .def("record", record, nb::arg("arguments"),
            "What a call did, and when. Code that is linked with `recorded_symbols` has launches.")
       .def("plan", &Executable::plan, nb::arg("dims"),

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from llvmlite.binding import TargetMachine, create_context
 
@@ -141,8 +141,9 @@ class _Module:
 class NativeCompilation:
     """Implements `hlo_disc.targets.target.LinkedCompilation`; host functions may be in modules of kernels, too.
 
-    modules: all so far. reused: code that the program has. found: code from the store. types: of kernels among it.
-    waiting: modules of the next batch. batches: those that the workers have, in the order of their results.
+    modules: all so far. parts: the object code, once it is there. reused: code that the program has. found: code from
+    the store. types: of kernels among it. waiting: modules of the next batch. batches: those that the workers have, in
+    the order of their results.
     """
 
     generator: NativeGenerator
@@ -150,6 +151,7 @@ class NativeCompilation:
     workers: Workers[_Code]
     store: Store | None
     modules: list[_Module] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
     reused: list[Part] = field(default_factory=list)
     found: list[Part] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
@@ -170,9 +172,9 @@ class NativeCompilation:
         self.found.append(Part(code, {unit.symbols: unit.linked}))
         self.types.update({prefix + name: type_ for name, type_ in types.items()})
 
-    def reuse(self, objects: Sequence[bytes]) -> None:
-        """Mark code that the program has already."""
-        self.reused.extend(map(Part, kernels_of(objects)))
+    def reuse(self, parts: Sequence[object]) -> None:
+        """Take code that the program has already."""
+        self.reused.extend(map(Part, kernels_of(cast(Sequence[bytes], parts))))
 
     def finish(self, *host: ir.Module) -> bytes:
         """Return a position-independent ELF object.
@@ -191,7 +193,8 @@ class NativeCompilation:
                 self.dump(stage, "\n".join(code.stages[stage] for code in codes))
         renamed = [{before: after for x in batch for before, after in x.renamed.items()} for batch in self.batches]
         parts = [Part(code.object, names) for code, names in zip(codes, [*renamed, *({} for _ in made)], strict=True)]
-        return joined([*self.reused, *self.found, *parts])
+        self.parts.append(joined([*self.reused, *self.found, *parts]))
+        return self.parts[-1]
 
     def _begin(self) -> None:
         """Let threads compile the waiting modules."""

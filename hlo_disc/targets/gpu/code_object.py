@@ -275,15 +275,16 @@ def bundle(objects: Mapping[str, bytes]) -> bytes:
     return bytes(head.ljust(_PAGE, b"\0") + body)
 
 
-def unbundled(image: bytes) -> dict[str, bytes]:
-    """Return the code objects of an image's first bundle, by processor."""
+def unbundled(image: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the code objects of all bundles in an image, each behind its processor."""
     start = image.index(_BUNDLE)
-    at = start + len(_BUNDLE)
-    (count,) = struct.unpack_from("<Q", image, at)
-    at, objects = at + 8, {}
-    for _ in range(count):
-        place, size, length = struct.unpack_from("<QQQ", image, at)
-        name = image[at + 24 : at + 24 + length].decode()
-        objects[name.rpartition("--")[2]] = image[start + place : start + place + size]
-        at += 24 + length
-    return objects
+    while start >= 0:
+        at = start + len(_BUNDLE)
+        (count,) = struct.unpack_from("<Q", image, at)
+        at += 8
+        for _ in range(count):
+            place, size, length = struct.unpack_from("<QQQ", image, at)
+            name = image[at + 24 : at + 24 + length].decode()
+            yield name.rpartition("--")[2], image[start + place : start + place + size]
+            at += 24 + length
+        start = image.find(_BUNDLE, at)

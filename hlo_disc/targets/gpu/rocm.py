@@ -23,7 +23,10 @@ def _modules(codes: Mapping[str, bytes]) -> list[Module]:
 
 
 def _notes(object_: bytes) -> dict[str, list[Note]]:
-    return {level: of_code_object(code) for level, code in unbundled(object_).items()}
+    notes: dict[str, list[Note]] = {}
+    for level, code in unbundled(object_):
+        notes.setdefault(level, []).extend(of_code_object(code))
+    return notes
 
 
 _ROOFS = {"gfx90a": Roof("an MI250X", 3277, 47.9, 383), "gfx942": Roof("an MI300X", 5300, 163.4, 1307)}
@@ -38,6 +41,6 @@ AMD = Vendor(
     optimize=optimize_whole,
     code=_code,
     modules=_modules,
-    batch=0,  # a bundle has one code object for a processor, and none is made of several
+    batch=8,
     notes=_notes,
 )

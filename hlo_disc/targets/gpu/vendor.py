@@ -120,14 +120,15 @@ class GpuGenerator:
 class GpuCompilation:
     """Implements `hlo_disc.targets.target.Compilation`.
 
-    workers: make the code of each module for each level. assemblers: see `Vendor.assemble`. listing: what dumps are
-    made of, by their suffix.
+    workers: make the code of each module for each level. assemblers: see `Vendor.assemble`. parts: the modules that the
+    driver loads. listing: what dumps are made of, by their suffix.
     """
 
     generator: GpuGenerator
     dump: Dump | None
     workers: Workers[tuple[bytes, dict[str, str]]]
     assemblers: Workers[Module]
+    parts: list[Module] = field(default_factory=list)
     listing: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, module: ir.Module) -> None:
@@ -145,6 +146,10 @@ class GpuCompilation:
     def _machine_code(self, text: str, level: str) -> tuple[bytes, dict[str, str]]:
         listed: dict[str, str] = {}
         return machine_code(self.generator.vendor, text, level, listed.__setitem__ if self.dump else None), listed
+
+    def reuse(self, parts: Sequence[object]) -> None:
+        """Take modules that are made already."""
+        self.parts.extend(cast(Sequence[Module], parts))
 
     def finish(self, *host: ir.Module) -> bytes:
         """Return the object of the host functions, with the data that the driver loads."""
@@ -167,8 +172,9 @@ class GpuCompilation:
             for module in modules:
                 self.assemblers.add(functools.partial(g.vendor.assemble, module, *g.levels))
             modules = self.assemblers.results()
+        self.parts.extend(modules)
         flow = flow.replace(f"@{MODULES} = external constant i8\n", "")
-        return g.host.compile_host("\n".join([flow, *loadable(modules)]), self.dump)
+        return g.host.compile_host("\n".join([flow, *loadable(self.parts)]), self.dump)
 
     def _list(self, suffix: str, text: str) -> None:
         self.listing.setdefault(suffix, []).append(text)

@@ -17,7 +17,7 @@ import hlo_disc
 from hlo_disc import ral
 from hlo_disc.compiled import deferred
 from hlo_disc.errors import CompileError
-from hlo_disc.unmade import Unmade
+from hlo_disc.unmade import UnmadeFunctions
 
 pytestmark = pytest.mark.usefixtures("all_kernels_built")  # kernels that are found are not deferred
 
@@ -120,14 +120,14 @@ def test_the_cache_gets_the_program_when_it_is_whole(tmp_path, on_demand):
 def test_a_kernel_that_many_threads_want_is_made_once(on_demand, monkeypatch):
     f, made, results = columns(), [], []
     f(draw(8, 5))
-    make = Unmade.make
+    make = UnmadeFunctions.make
 
     def slowly(self, name, known):
         made.append(name)
         time.sleep(0.1)
         return make(self, name, known)
 
-    monkeypatch.setattr(Unmade, "make", slowly)
+    monkeypatch.setattr(UnmadeFunctions, "make", slowly)
     x = draw(513, 17)
     threads = [threading.Thread(target=lambda: results.append(f(x))) for _ in range(8)]
     for thread in threads:
@@ -140,14 +140,14 @@ def test_a_kernel_that_many_threads_want_is_made_once(on_demand, monkeypatch):
 
 
 def test_a_call_that_needs_a_kernel_does_not_wait_for_others(monkeypatch):
-    f, make, go = columns(), Unmade.make, threading.Event()
+    f, make, go = columns(), UnmadeFunctions.make, threading.Event()
 
     def held(self, name, known):
         if threading.current_thread().name == "hlo_disc-deferred":
             go.wait(60)
         return make(self, name, known)
 
-    monkeypatch.setattr(Unmade, "make", held)
+    monkeypatch.setattr(UnmadeFunctions, "make", held)
     f(draw(8, 5))  # the thread has the first kernel
     time.sleep(0.1)
     x = draw(512, 17)  # this takes the last one
@@ -166,7 +166,7 @@ def test_a_kernel_that_cannot_be_made_is_an_error_of_the_call(on_demand, monkeyp
 
     before = ral.live_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(Unmade, "make", fails)
+        patch.setattr(UnmadeFunctions, "make", fails)
         for _ in range(2):
             with pytest.raises(CompileError, match="no k0_reduce_across_narrow_sliced"):
                 f(draw(513, 5))
@@ -188,7 +188,7 @@ def test_a_kernel_in_a_loop_that_cannot_be_made_ends_the_loop(on_demand, monkeyp
     np.testing.assert_array_equal(f(x, 3), whole(x, 3))
     assert counts(f)[0]
     with monkeypatch.context() as patch:
-        patch.setattr(Unmade, "make", lambda *_: 1 / 0)
+        patch.setattr(UnmadeFunctions, "make", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             f(y, 1 << 30)
     np.testing.assert_array_equal(f(y, 3), whole(y, 3))
@@ -196,14 +196,14 @@ def test_a_kernel_in_a_loop_that_cannot_be_made_ends_the_loop(on_demand, monkeyp
 
 def test_the_thread_goes_on_after_a_kernel_that_cannot_be_made(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "hlo_disc")
-    f, make = columns(), Unmade.make
+    f, make = columns(), UnmadeFunctions.make
 
     def some(self, name, known):
         if name.startswith("k0"):
             raise CompileError("planted")
         return make(self, name, known)
 
-    monkeypatch.setattr(Unmade, "make", some)
+    monkeypatch.setattr(UnmadeFunctions, "make", some)
     f(draw(8, 5))
     end = time.monotonic() + 60
     while counts(f) != (1, 2):
@@ -223,14 +223,14 @@ def test_an_interrupt_in_a_call_leaves_the_kernel_to_the_next_one(on_demand, mon
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        patch.setattr(Unmade, "make", interrupted)
+        patch.setattr(UnmadeFunctions, "make", interrupted)
         with pytest.raises(KeyboardInterrupt):
             f(x)
     np.testing.assert_array_equal(f(x), columns(defer_kernels=False)(x))
 
 
 def test_a_function_that_goes_takes_its_kernels_with_it(monkeypatch):
-    make, go, begun = Unmade.make, threading.Event(), threading.Event()
+    make, go, begun = UnmadeFunctions.make, threading.Event(), threading.Event()
     made = []
 
     def held(self, name, known):
@@ -239,7 +239,7 @@ def test_a_function_that_goes_takes_its_kernels_with_it(monkeypatch):
         go.wait(60)
         return make(self, name, known)
 
-    monkeypatch.setattr(Unmade, "make", held)
+    monkeypatch.setattr(UnmadeFunctions, "make", held)
     f = columns()
     f(draw(8, 5))
     assert begun.wait(60)
@@ -384,14 +384,14 @@ def test_nothing_is_packed_where_a_kernel_for_it_cannot_be_made(monkeypatch):
     f = hlo_disc.jit(lambda x, w: x @ w, dims={"x": "n, 32"}, cache="")
     x, w = draw(64, 32), jnp.asarray(draw(32, 200))
     first = f(x, w)
-    make = Unmade.make
+    make = UnmadeFunctions.make
 
     def fails(self, name, known):
         if "pack" in name:
             raise CompileError(f"no {name}")
         return make(self, name, known)
 
-    monkeypatch.setattr(Unmade, "make", fails)
+    monkeypatch.setattr(UnmadeFunctions, "make", fails)
     while waiting[0].advance():
         pass
     for _ in range(3):
@@ -402,7 +402,7 @@ def test_a_kernel_may_be_asked_for_while_its_thread_makes_it(on_demand, monkeypa
     """A kernel may be asked for while its thread makes it, as by a handler of a signal."""
     f, x = columns(), draw(513, 17)
     f(draw(8, 5))
-    make, inside = Unmade.make, []
+    make, inside = UnmadeFunctions.make, []
 
     def again(self, name, known):
         if not inside:
@@ -410,7 +410,7 @@ def test_a_kernel_may_be_asked_for_while_its_thread_makes_it(on_demand, monkeypa
             inside.append(f(x))
         return make(self, name, known)
 
-    monkeypatch.setattr(Unmade, "make", again)
+    monkeypatch.setattr(UnmadeFunctions, "make", again)
     result = f(x)
     np.testing.assert_array_equal(result, columns(defer_kernels=False)(x))
     np.testing.assert_array_equal(inside[1], result)

@@ -25,7 +25,8 @@ def test_amd(tmp_path):
     assert list(notes) == ["gfx90a", "gfx942"]
     for level, own in notes.items():
         (listing,) = tmp_path.glob(f"*.{level}.s")
-        kernels = re.split("amdhsa.kernels:|amdhsa.target:", listing.read_text())[1].split("\n  - ")[1:]
+        parts = re.split("amdhsa.kernels:|amdhsa.target:", listing.read_text())[1::2]
+        kernels = [kernel for part in parts for kernel in part.split("\n  - ")[1:]]
         fields = [dict(re.findall(r"\.(\w+): +(\S+)$", kernel, re.M)) for kernel in kernels]
         names = ("max_flat_workgroup_size", "group_segment_fixed_size", "vgpr_count")
         assert [(n.threads, n.shared, n.registers) for n in own] == [tuple(int(f[x]) for x in names) for f in fields]

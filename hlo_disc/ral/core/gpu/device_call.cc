@@ -221,7 +221,7 @@ ral_call device_call() {
 
 }  // namespace
 
-OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu), stream(gpu) {
+OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu, program), stream(gpu) {
   Gpu::Current current(gpu);
   std::vector<DeviceBlock> made;  // when something fails, they go before the context does
   for (size_t k = 0; k < program.constants.size(); k++) {

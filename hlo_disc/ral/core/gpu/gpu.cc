@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "program/program.h"
+#include "threads/floats.h"
 
 namespace ral {
 namespace {
@@ -43,6 +44,14 @@ bool has(const char* names, const char* name) {
   while (*names && strcmp(names, name) != 0) names += strlen(names) + 1;
   return *names;
 }
+
+// The module that has a kernel of this name, or null.
+const ral_module* find(const ral_module* modules, const char* name) {
+  while (modules->kernels && !has(modules->kernels, name)) modules++;
+  return modules->kernels ? modules : nullptr;
+}
+
+std::string cannot_load(const ral_kernel& kernel) { return "cannot load the kernel " + std::string(kernel.name); }
 
 template <typename Action>
 void for_each_gpu(Action action) noexcept {
@@ -244,6 +253,21 @@ void Gpu::wait(void* event) noexcept {
   give_back_event(event);
 }
 
+void LateModules::add(const ral_module* modules) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  all_.push_back(modules);
+}
+
+const ral_module* LateModules::find(const char* name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const ral_module* found = nullptr;
+  for (size_t k = 0; k < all_.size() && !found; k++) found = ral::find(all_[k], name);
+  return found;
+}
+
+Kernels::Kernels(Gpu& gpu, const Program& program)
+    : gpu_(gpu), make_(program.make_kernel), late_(program.late_modules) {}
+
 Kernels::~Kernels() {
   if (modules_.empty()) return;
   try {
@@ -253,18 +277,25 @@ Kernels::~Kernels() {
   }
 }
 
-void* Kernels::module_of(const ral_kernel& kernel, const ral_module* modules) {
-  std::string what = "cannot load the kernel " + std::string(kernel.name);
-  const ral_module* own = modules;
-  while (own->kernels && !has(own->kernels, kernel.name)) own++;
-  if (!own->kernels) throw Error(Error::kDevice, what + ", which is in no module of the program");
-  if (auto found = modules_.find(own); found != modules_.end()) return found->second;
+const ral_module& Kernels::module_of(const ral_kernel& kernel, const ral_module* modules) {
+  const ral_module* found = find(modules ? modules : kernel.modules, kernel.name);
+  if (!found && !modules && late_) found = late_->find(kernel.name);
+  if (!found && !modules && make_) {
+    found = find(static_cast<const ral_module*>(make_(kernel.name)), kernel.name);
+    if (!floats_are_own()) set_own_floats();  // for what comes next: whoever made it may leave another mode
+  }
+  if (found) return *found;
+  throw Error(Error::kDevice, cannot_load(kernel) + ", which is in no module of the program");
+}
+
+void* Kernels::loaded(const ral_module& own, const std::string& what) {
+  if (auto found = modules_.find(&own); found != modules_.end()) return found->second;
   void* module = nullptr;
   char log[2048] = "";
   int options[] = {kErrorLog, kErrorLogBytes};
   void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
   int error = 0;
-  for (const char* const* form = own->forms; *form; form++)
+  for (const char* const* form = own.forms; *form; form++)
     if ((error = gpu_.driver.load_module(&module, *form, 2, options, values)) == 0) break;
   const char* why = error == kOtherGpu     ? ", for the program is for other GPUs than this one"
                     : error == kNewerCode  ? ", for which the driver is too old: update it"
@@ -273,21 +304,25 @@ void* Kernels::module_of(const ral_kernel& kernel, const ral_module* modules) {
                                              "level where CUDA's ptxas is, as for the target \"cuda:sm_90\""
                                            : "";
   gpu_.driver.check(error, what + why + (*log ? ", " + std::string(log) : ""));
-  return modules_[own] = module;
+  return modules_[&own] = module;
 }
 
 Kernels::Loaded& Kernels::load(ral_kernel& kernel, const ral_module* modules) {
   void* found = modules ? nullptr : __atomic_load_n(&kernel.loaded, __ATOMIC_ACQUIRE);
   if (found) return *static_cast<Loaded*>(found);
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   void*& kept = modules ? others_[&kernel] : kernel.loaded;
   if (kept) return *static_cast<Loaded*>(kept);
+  lock.unlock();  // what makes it may be long, or load another one
+  const ral_module& own = module_of(kernel, modules);
+  lock.lock();
+  if (kept) return *static_cast<Loaded*>(kept);
   const Driver& driver = gpu_.driver;
-  void* module = module_of(kernel, modules ? modules : kernel.modules);
-  Loaded loaded{nullptr, kShared};
-  driver.check(driver.get_function(&loaded.function, module, kernel.name),
+  void* module = loaded(own, cannot_load(kernel));
+  Loaded made{nullptr, kShared};
+  driver.check(driver.get_function(&made.function, module, kernel.name),
                "cannot find the kernel " + std::string(kernel.name));
-  loaded_.push_back(loaded);
+  loaded_.push_back(made);
   __atomic_store_n(&kept, &loaded_.back(), __ATOMIC_RELEASE);
   return loaded_.back();
 }

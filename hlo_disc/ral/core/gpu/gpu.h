@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,6 +16,8 @@
 #include "ral.h"
 
 namespace ral {
+
+struct Program;
 
 // Is a stream there as long as its GPU is: one of the driver's default streams? Others are destroyed by those who made
 // them, and what is done with one that is gone is undefined.
@@ -142,10 +146,22 @@ class DeviceBlock {
   uintptr_t address_ = 0;
 };
 
+// Modules of kernels that are made when their program is loaded already. Only added to, by any thread.
+class LateModules {
+ public:
+  void add(const ral_module* modules);
+  // The one that has a kernel of this name, or null.
+  const ral_module* find(const char* name);
+
+ private:
+  std::mutex mutex_;
+  std::vector<const ral_module*> all_;
+};
+
 // The kernels of one program on one GPU: loaded when they are first launched, unloaded with this.
 class Kernels {
  public:
-  explicit Kernels(Gpu& gpu) : gpu_(gpu) {}
+  Kernels(Gpu& gpu, const Program& program);
   Kernels(const Kernels&) = delete;
   ~Kernels();
 
@@ -161,12 +177,15 @@ class Kernels {
     int32_t shared;  // bytes of shared memory that it may have
   };
   Loaded& load(ral_kernel& kernel, const ral_module* modules);
-  // The module that has the kernel, loaded.
-  void* module_of(const ral_kernel& kernel, const ral_module* modules);
+  // The module that has the kernel, which is made if none has it. Throws Error.
+  const ral_module& module_of(const ral_kernel& kernel, const ral_module* modules);
+  void* loaded(const ral_module& module, const std::string& what);
   // Loaded, and with so much shared memory: all of a launch that is not put into a stream.
   Loaded& ready(ral_kernel& kernel, const ral_module* modules, int32_t shared);
 
   Gpu& gpu_;
+  const std::function<void*(const char* name)> make_;
+  const std::shared_ptr<LateModules> late_;
   std::mutex mutex_;
   std::map<const ral_module*, void*> modules_;
   std::map<ral_kernel*, void*> others_;  // that are loaded from other modules than their own

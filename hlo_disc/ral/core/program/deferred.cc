@@ -11,7 +11,7 @@ namespace {
 // The kernel's code, or null with the reason in the run. Nothing may be thrown through generated code.
 ral_block_fn made(Run& run, const char* name) {
   try {
-    ral_block_fn found = run.program.make_kernel(name);
+    auto found = reinterpret_cast<ral_block_fn>(run.program.make_kernel(name));
     if (!floats_are_own()) set_own_floats();  // for what comes next: whoever made it may leave another mode
     return found;
   } catch (const Error& error) {

@@ -69,6 +69,7 @@ struct EnvLayout {
   int words;             // of all, and of the longest message of a guard
 };
 
+class LateModules;
 class LibraryCall;
 
 // Which asked conditions may be broken together: the program serves such sizes as well. Only added to, by any thread.
@@ -101,7 +102,10 @@ struct Program {
   int workers;
   bool workers_chosen = false;  // by the user: else a framework's own number of threads is a bound, too
   std::function<const ral_module*()> wide_modules;  // of all kernels, with indices of 64 bits; throws Error
-  std::function<ral_block_fn(const char* name)> make_kernel;  // a deferred one, see ral_launch_deferred; throws Error
+  // Makes a deferred kernel, throws Error. Returns its ral_block_fn, see ral_launch_deferred; for a GPU, modules that
+  // have it.
+  std::function<void*(const char* name)> make_kernel;
+  std::shared_ptr<LateModules> late_modules;  // of a GPU's deferred kernels that are made; null if there are none
   std::shared_ptr<const std::atomic<bool>> packs_inputs;  // whether inputs are packed, as they are if it is null
   std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
   bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes

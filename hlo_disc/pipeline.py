@@ -249,7 +249,7 @@ def _batches(c: Placed, compilation: Compilation) -> Built:
     names = [name for name in c.scheduled.kernels if name not in left]
     texts: list[str] = []
     wide: list[bytes] = []
-    narrow = bool(left)
+    narrow = bool(left)  # some of these may be
     for batch in build_kernels(c.scheduled, names, g.device, sizes, g.batch, c.options.excess_precision):
         if c.options.dump:
             texts.append(str(batch.module))

@@ -180,7 +180,7 @@ def _declaration(f: Function, statement: str) -> None:
         r"\.(?:param|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?", statement
     ):
         f.memory(match[3], WIDTHS[match[2]] // 8 * int(match[4] or 1), int(match[1] or 1))
-    else:
+    elif not statement.startswith(".shared "):  # which `_shared` has found
         raise Unknown(statement)
 
 

@@ -71,7 +71,7 @@ def occupancy(note: Note) -> float:
 def of_ptx(code: bytes) -> list[Note]:
     """Return the kernels of PTX."""
     text = code.partition(b"\0")[0].decode()
-    shared = {name: int(size) for name, size in re.findall(r"^\.shared .*?(\w+)\[(\d+)\];", text, re.M)}
+    shared = {name: int(size) for name, size in re.findall(r"^\s*\.shared .*?(\w+)\[(\d+)\];", text, re.M)}
     notes = []
     for name, head, body in re.findall(r"^\.visible \.entry (\w+)\((.*?)^\{(.*?)^\}", text, re.S | re.M):
         used = sum(size for variable, size in shared.items() if re.search(rf"\b{variable}\b", body))

@@ -146,7 +146,7 @@ class Deferred:
         return self._linked[name]
 
     def _fill(self, linked: Linked) -> None:
-        """Let the runtime find a kernel. XLA's threads, which launch it, then never wait for Python: it may be ending."""
+        """Let the runtime find a kernel: XLA's threads that launch it then wait for no Python, which may be ending."""
         if self._modules:
             self.late_modules.add(linked.address(self._modules))
             return

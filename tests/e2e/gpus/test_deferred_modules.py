@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import emulated
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 

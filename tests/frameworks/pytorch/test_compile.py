@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import depth
 import pytest
 import torch
 from torch import nn
@@ -97,6 +98,9 @@ def test_softmax_of_a_single_number(number):
     torch.testing.assert_close(got, both(x), equal_nan=True)
 
 
+CALLS = depth.examples(2_000, 10_000)
+
+
 def test_eight_threads_at_changing_shapes_while_a_weight_changes():
     """Each call sees the weight as its thread last set it, whatever the others do."""
     compiled = torch.compile(lambda x, w: (x * w + 1, (x * w).sum(0)), backend="hlo_disc", dynamic=True)
@@ -104,18 +108,18 @@ def test_eight_threads_at_changing_shapes_while_a_weight_changes():
 
     def calls(seed: int) -> int:
         weight = torch.ones(3)
-        for i in range(10_000):
+        for i in range(CALLS):
             n = (i * 7 + seed) % 16
             weight.fill_(i % 5)
             y, total = compiled(inputs[n], weight)
             assert y.shape == (n, 3) and total[2] == (i % 5) * sum(range(2, 3 * n, 3))
             assert not n or y[-1, -1] == (3 * n - 1) * (i % 5) + 1
-        return 10_000
+        return CALLS
 
     for n in (5, 0, 1):  # PyTorch has graphs of their own for the last two
         compiled(inputs[n], torch.ones(3))
     with ThreadPoolExecutor(8) as threads:
-        assert sum(threads.map(calls, range(8))) == 80_000
+        assert sum(threads.map(calls, range(8))) == 8 * CALLS
 
 
 def test_no_memory_and_then_some():

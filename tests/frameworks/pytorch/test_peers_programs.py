@@ -21,6 +21,7 @@ def by_pytorch(program: Program, eager: Eager, sizes: dict[str, int]) -> list[np
     return [ops.numpy(result[0]), *(ops.stored(key, x) for key, x in zip(keys, result[1:], strict=True))]
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("program", programs(), ids=lambda program: program.name)
 def test_agree(program):
     jit, eager = Jit(), Eager()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import depth
 import pytest
 import sympy
 import torch
@@ -61,6 +62,7 @@ def test_negative_numbers_are_not_truncated_as_if_they_were_rounded_down():
         sizes.of_expression(functions.TruncToInt(0.5 * functions.ToFloat(s - 3)))
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("scale", [0.5, 4 / 3, 1.7])
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_images_of_any_size(scale, mode):

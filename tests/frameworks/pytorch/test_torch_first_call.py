@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+import depth
 import pytest
 import torch
 
@@ -150,7 +151,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.parametrize(("text", "printed"), [("", []), (FORK, ["7"])], ids=["end", "fork"])
 def test_a_process_may_end_or_fork_right_after_its_first_call(text, printed):
-    for _ in range(3):
+    for _ in range(depth.examples(1, 3)):
         done = subprocess.run([sys.executable, "-c", PROGRAM + text], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout.split()) == (0, ["8.0", "40.0", *printed]), done.stderr
         assert "Error" not in done.stderr and "Fatal" not in done.stderr

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 
+import depth
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -124,13 +125,16 @@ def test_what_is_not_supported_is_named_with_its_line():
         hlo_disc.tensorflow.compile(lambda x: tf.math.special.expint(x), [tf.TensorSpec([None])])
 
 
+CALLS = depth.examples(2_000, 10_000)
+
+
 def test_eight_threads_at_changing_shapes():
     f = hlo_disc.tensorflow.jit(lambda x: x * 2.0 + 1.0)
     inputs = [tf.constant(np.arange(n, dtype=np.float32)) for n in range(16)]
     wrong = []
 
     def work(seed):
-        for i in range(10_000):
+        for i in range(CALLS):
             n = (i * 7 + seed) % 16
             y = f(inputs[n])
             if y.shape != (n,) or (n and float(y[-1]) != 2.0 * (n - 1) + 1.0):

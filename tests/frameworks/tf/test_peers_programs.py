@@ -11,6 +11,7 @@ from benchmarks.peers.runners.tensorflow import Eager
 from benchmarks.program import programs
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("program", programs(), ids=lambda program: program.name)
 def test_agree(program):
     jit, eager = Jit(), Eager()

@@ -1,5 +1,6 @@
 """Variables that functions assign to: after a call they hold what TensorFlow leaves in them."""
 
+import depth
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -118,6 +119,7 @@ def calls(function, state, sizes=N):
     return made
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_what_variables_hold_after_calls(program, way):
@@ -158,6 +160,7 @@ def test_every_op_that_assigns_has_a_handler():
     assert {n for n in known if n.startswith(("ResourceApply", "ResourceScatter", "Assign"))} <= ASSIGNS
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(("name", "options"), OPTIONS, ids=lambda x: str(x))
 def test_a_step_of_an_optimizer(name, options, dtype):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import depth
 import pytest
 import torch
 from torch.nn import functional as F
@@ -14,6 +15,7 @@ POOLS = {
 }  # fmt: skip
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", POOLS)
 def test_as_eager_mode(name, dtype):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import depth
 import pytest
 import torch
 from test_places import check
@@ -100,6 +101,7 @@ WITH_NUMBERS: dict[str, Callable[..., Any]] = {
 }
 
 
+@depth.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", [*QUOTIENTS, *WITH_NUMBERS])
 def test_16_bits_are_rounded_where_kernels_round(name, dtype):

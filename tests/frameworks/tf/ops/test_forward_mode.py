@@ -1,5 +1,6 @@
 """Derivatives forward (`tf.autodiff.ForwardAccumulator`) and second ones, inside of a compiled function."""
 
+import depth
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,6 +50,7 @@ def twice(function, x):
     return slope(lambda x: slope(function, x), x)
 
 
+@depth.sampled(3)
 @pytest.mark.parametrize("derive", [forward, forward_over_reverse, twice], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_inside(name, derive):

@@ -136,7 +136,8 @@ def test_gradients_through_sizes_that_floats_make(fn):
         got, wanted = ours(x), fn(x)
         torch.testing.assert_close(got, wanted)
         found, right = (torch.autograd.grad(y.square().sum(), x)[0] for y in (got, wanted))
-        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+        largest = right.abs().max().item()  # sums of numbers of this size may cancel
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6 * max(largest, 10))
         counts.append(len(hlo_disc.torch.compilations()))
     assert counts[0] == counts[-1]
 

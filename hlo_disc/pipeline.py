@@ -244,7 +244,8 @@ def _batches(c: Placed, compilation: Compilation) -> Built:
     from hlo_disc.stitch.hostflow.index_width import decisive
     from hlo_disc.stitch.scheduling import build_kernels
 
-    g, left = c.generator, _deferred(c)
+    g, kind = c.generator, registry.split(c.options.target)[0]
+    left = _deferred(c) if registry.find(kind).driver else ()  # else host functions call kernels by symbol
     sizes = decisive(c.scheduled, c.graph.facts, g.device.narrow) if g.device.narrow else None
     names = [name for name in c.scheduled.kernels if name not in left]
     texts: list[str] = []

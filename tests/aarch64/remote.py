@@ -179,7 +179,9 @@ def register() -> None:
             linked(self, program, options, unmade)
             return
         if unmade:  # the other process has no compiler
-            program = program._replace(object=unmade.whole([unmade.make(name, ()) for name in unmade.names]))
+            for name in unmade.names:
+                unmade.make(name, ())
+            program = program._replace(**unmade.whole()._asdict())
         self.linked, self._deferred = program, None
         self.options = options or Options.from_env()
         self.native = Native(program, self.options)

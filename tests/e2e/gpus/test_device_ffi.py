@@ -17,7 +17,8 @@ import pytest
 from jax import lax
 
 import hlo_disc
-from hlo_disc import ral
+from hlo_disc import pipeline, ral, sources
+from hlo_disc.options import Options
 from hlo_disc.ral import _ral
 from hlo_disc.ral.handlers import _address
 
@@ -282,6 +283,18 @@ def test_calls_can_be_recorded(name, target, xla):
             for result, right in zip(replay(*xs), jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
                 np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
     emulated.check()
+
+
+def test_kernels_that_a_first_call_did_not_take_can_be_recorded(xla):
+    graph = sources.graph(lambda x: x.sum(0), "f32[n, m]")
+    executable = pipeline.build(graph, Options(target="emulated-cuda", cache=""), lambda: [(8, 5)])
+    assert executable.tally and executable.tally.waiting
+    call = Xla(xla, executable)
+    assert not executable.tally.waiting  # the name of a program in XLA is that of all its kernels
+    call.handler = _ral.recordable_ffi_handler()
+    with call.recorded(np.ones((513, 5), np.float32)) as replay:
+        (result,) = replay(np.full((513, 5), 2, np.float32))
+    np.testing.assert_array_equal(result, np.full(5, 1026, np.float32))
 
 
 def test_what_is_loaded_while_a_stream_is_recorded_is_refused(xla):

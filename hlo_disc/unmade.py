@@ -54,10 +54,10 @@ class _Unmade:
         """Return the code of the program with host functions that launch all kernels alike, and keep the program."""
         from hlo_disc.stitch.hostflow.flow import build
 
-        device, decisive, wide = self.generator.device, *self._wide()
+        decisive, wide = self._wide()
         with OwnFloats(), self.generator.begin(None, 1) as compilation:
             compilation.reuse([*self.parts, *(part for name in self.names for part in self.made[name])])
-            code = build(self.graph, self.plan, self.scheduled, self.placement, device, decisive)
+            code = build(self.graph, self.plan, self.scheduled, self.placement, self.generator.device, decisive)
             whole = Code(compilation.finish(code.module), wide)
         self.keep(whole)
         return whole

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Wide:
-    """The kernels of a program that has all of them, which a function returns."""
+    """Compiles the kernels once. program: returns the program with all its kernels."""
 
     def __init__(self, program: Callable[[], Program]):
         self._program = program

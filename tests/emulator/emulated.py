@@ -127,7 +127,9 @@ def _intrinsics() -> tuple[str, ...]:
 
 
 def for_cpu(text: str, most: int = 1 << 17) -> str:
-    """Return LLVM IR of a GPU's kernels as functions of their records, to be linked with the emulator, and `directory`.
+    """Return LLVM IR of a GPU's kernels as functions of their records, to be linked with the emulator.
+
+    `directory` makes the table of all such kernels.
 
     most: bytes of shared memory that a block may have.
     """

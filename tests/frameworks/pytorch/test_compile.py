@@ -15,7 +15,6 @@ from hlo_disc.errors import OutOfMemoryError
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def test_an_encoder_layer_at_every_shape():

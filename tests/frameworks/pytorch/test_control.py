@@ -19,7 +19,6 @@ SHAPES = [(4, 3), (6, 5), (2, 7)]
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def cond(test, yes, no):

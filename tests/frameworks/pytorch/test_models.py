@@ -151,7 +151,6 @@ class Counter:
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def tensors(result: Any) -> list[torch.Tensor]:

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("all_kernels_built")  # kernels that are fo
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ TYPES = [
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def compiled(fn):

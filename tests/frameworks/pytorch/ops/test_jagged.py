@@ -13,7 +13,6 @@ LENGTHS = [(3, 5, 2), (4, 4, 9, 1), (1, 7, 2, 9, 30), (512, 1)]
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def jagged(lengths: tuple[int, ...]) -> torch.Tensor:

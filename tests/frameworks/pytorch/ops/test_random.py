@@ -9,7 +9,6 @@ import torch
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def compiled(fn):

@@ -35,7 +35,6 @@ def given(rows: int, columns: int) -> tuple[torch.Tensor]:
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -51,7 +51,6 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] = {
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def whole(fn: Callable[..., Any]) -> Callable[..., Any]:

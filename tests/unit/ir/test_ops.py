@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import jax
@@ -126,7 +127,7 @@ COMPARE = {"EQ": lax.eq, "NE": lax.ne, "GE": lax.ge, "GT": lax.gt, "LE": lax.le,
 
 
 def cases(table):
-    return [pytest.param(name, row[0], dtype, id=f"{name}-{dtype}") for name, row in table.items() for dtype in row[1]]
+    return [pytest.param(name, dtype, id=f"{name}-{dtype}") for name, row in table.items() for dtype in row[1]]
 
 
 def test_every_op_is_tested_here():
@@ -139,39 +140,67 @@ def test_every_op_is_tested_here():
     assert all(name in ATTRIBUTES for row in OPS.values() for name in row.attrs)
 
 
-@pytest.mark.parametrize("name, function, dtype", cases(UNARY))
-def test_unary(name, function, dtype):
+@functools.cache
+def unary_by_xla(name):
+    """Return what XLA gives at the values of all types of an op, from one program: compiling is what takes time."""
+    function, types = UNARY[name]
+    inputs = [values(dtype, 23) for dtype in types]
+    if name in ("sine", "tan"):  # XLA's sine of a large argument carries its own error
+        inputs = [np.where(np.abs(x.astype(F64)) > 1e6, 3, x.astype(F64)).astype(x.dtype) for x in inputs]
+    with jax.enable_x64(True):
+        results = jax.jit(lambda *inputs: [function(x) for x in inputs])(*inputs)
+    return {x.dtype: (x, np.asarray(result)) for x, result in zip(inputs, results, strict=True)}
+
+
+@pytest.mark.parametrize("name, dtype", cases(UNARY))
+def test_unary(name, dtype):
     inferred = infer_one(name, [(dtype.name, "b, 4")])
     assert inferred.shape == shape("b, 4")
+    whole, expected = unary_by_xla(name)[dtype]
+    for part, dims in ((slice(0), (0,)), (slice(1), ()), (slice(1), (1,)), (slice(None), (23,))):
+        result = run(name, [whole[part].reshape(dims)])
+        assert result.dtype == inferred.dtype
+        assert_same(result, expected[part].reshape(dims), ulps=64)
+
+
+def pairs(dtype, count):
+    """Return all pairs of values of a type, as two arrays."""
+    line = values(dtype, count)
+    return [np.array(side, dtype) for side in zip(*itertools.product(line, line), strict=True)]
+
+
+@functools.cache
+def binary_by_xla(name):
+    """Return what XLA gives for the pairs of all types of an op, from one program."""
+    function, types = BINARY[name]
+    inputs = [pairs(dtype, 18 if dtype in FLOATS else 11) for dtype in types]
     with jax.enable_x64(True):
-        for count, dims in ((0, (0,)), (1, ()), (1, (1,)), (23, (23,))):
-            x = values(dtype, count).reshape(dims)
-            # XLA's sine of a large argument carries its own error.
-            x = np.where(np.abs(x.astype(F64)) > 1e6, 3, x.astype(F64)).astype(dtype) if name in ("sine", "tan") else x
-            result = run(name, [x])
-            assert result.dtype == inferred.dtype
-            assert_same(result, function(x), ulps=64)
+        results = jax.jit(lambda *inputs: [function(a, b) for a, b in inputs])(*inputs)
+    return {a.dtype: (a, b, np.asarray(result)) for (a, b), result in zip(inputs, results, strict=True)}
 
 
-@pytest.mark.parametrize("name, function, dtype", cases(BINARY))
-def test_binary(name, function, dtype):
+@pytest.mark.parametrize("name, dtype", cases(BINARY))
+def test_binary(name, dtype):
     assert infer_one(name, [(dtype.name, "b, 4"), (dtype.name, "b, 4")]).shape == shape("b, 4")
-    line = values(dtype, 18 if dtype in FLOATS else 11)
-    a, b = (np.array(side, dtype) for side in zip(*itertools.product(line, line), strict=True))
+    a, b, expected = binary_by_xla(name)[dtype]
+    assert_same(run(name, [a, b]), expected, ulps=64)
+    assert_same(run(name, [a[:0], b[:0]]), expected[:0])
+    assert_same(run(name, [a[3].reshape(()), b[3].reshape(())]), expected[3].reshape(()), ulps=64)
+
+
+@functools.cache
+def compared_by_xla(dtype):
+    a, b = pairs(dtype, 18)
     with jax.enable_x64(True):
-        assert_same(run(name, [a, b]), function(a, b), ulps=64)
-        assert_same(run(name, [a[:0], b[:0]]), function(a[:0], b[:0]))
-        a, b = a[3].reshape(()), b[3].reshape(())
-        assert_same(run(name, [a, b]), function(a, b), ulps=64)
+        results = jax.jit(lambda a, b: [compare(a, b) for compare in COMPARE.values()])(a, b)
+    return a, b, dict(zip(COMPARE, map(np.asarray, results), strict=True))
 
 
 @pytest.mark.parametrize("direction", COMPARE)
 @pytest.mark.parametrize("dtype", (*NUMBERS, BOOL), ids=str)
 def test_compare(direction, dtype):
-    line = values(dtype, 18)
-    a, b = (np.array(side, dtype) for side in zip(*itertools.product(line, line), strict=True))
-    with jax.enable_x64(True):
-        assert_same(run("compare", [a, b], direction=direction), COMPARE[direction](a, b))
+    a, b, expected = compared_by_xla(dtype)
+    assert_same(run("compare", [a, b], direction=direction), expected[direction])
     assert infer_one("compare", [(dtype.name, "b"), (dtype.name, "b")], direction=direction).dtype == BOOL
 
 
@@ -191,21 +220,37 @@ def test_integer_power():
     assert run("power", [np.array([2, 3], np.uint8), np.array([7, 5], np.uint8)]).tolist() == [128, 243]
 
 
-@pytest.mark.parametrize("source, target", list(itertools.product((*NUMBERS, BOOL), repeat=2)), ids=str)
-def test_convert(source, target):
+@functools.cache
+def converted_by_xla(source):
     x = values(source, 23)
     with jax.enable_x64(True):
-        expected = lax.convert_element_type(x, target) if target != BOOL else x.astype(np.float64) != 0
-        assert_same(run("convert", [x], dtype=target), expected, ulps=1)
+        results = jax.jit(lambda x: [lax.convert_element_type(x, target) for target in NUMBERS])(x)
+    return x, {**dict(zip(NUMBERS, map(np.asarray, results), strict=True)), BOOL: x.astype(np.float64) != 0}
 
 
-@pytest.mark.parametrize("exponent, mantissa", ((5, 10), (8, 7), (4, 3), (5, 0), (2, 5), (11, 20), (1, 3)))
+@pytest.mark.parametrize("source, target", list(itertools.product((*NUMBERS, BOOL), repeat=2)), ids=str)
+def test_convert(source, target):
+    x, expected = converted_by_xla(source)
+    assert_same(run("convert", [x], dtype=target), expected[target], ulps=1)
+
+
+FORMATS = ((5, 10), (8, 7), (4, 3), (5, 0), (2, 5), (11, 20), (1, 3))  # bits of exponent and of mantissa
+
+
+@functools.cache
+def rounded_by_xla(dtype):
+    x = np.concatenate([values(dtype, 23), np.array([1.9, 65519, 3e-5, 1 + 2**-10, 1 + 3 * 2**-11], dtype)])
+    with jax.enable_x64(True):
+        results = jax.jit(lambda x: [lax.reduce_precision(x, *bits) for bits in FORMATS])(x)
+    return x, dict(zip(FORMATS, map(np.asarray, results), strict=True))
+
+
+@pytest.mark.parametrize("exponent, mantissa", FORMATS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_reduce_precision(dtype, exponent, mantissa):
-    x = np.concatenate([values(dtype, 23), np.array([1.9, 65519, 3e-5, 1 + 2**-10, 1 + 3 * 2**-11], dtype)])
+    x, expected = rounded_by_xla(dtype)
     ours = run("reduce_precision", [x], exponent_bits=exponent, mantissa_bits=mantissa)
-    with jax.enable_x64(True):
-        assert_same(ours, lax.reduce_precision(x, exponent, mantissa), ulps=0)
+    assert_same(ours, expected[exponent, mantissa], ulps=0)
     with pytest.raises(CompileError, match="1 bit of exponent"):
         infer_one("reduce_precision", [(dtype.name, "b")], exponent_bits=0, mantissa_bits=3)
 
@@ -462,10 +507,11 @@ def test_reduce(dtype, kind):
     init = run("convert", [np.array(identity, np.float64)], dtype=dtype)
     if kind == "and" and dtype == U8:
         init = np.array(255, U8)
-    for (n, m), axes in itertools.product([(0, 3), (3, 0), (1, 1), (5, 2)], [(0,), (1,), (0, 1)]):
-        x = np.resize(values(dtype, 5), (n, m)).astype(dtype)
-        expected = lax.reduce(x, init, function, axes)
-        assert_same(run("reduce", [x, init], dims=axes, kind=kind), expected, ulps=64, signed_zeros=False)
+    arrays = [np.resize(values(dtype, 5), sizes).astype(dtype) for sizes in ((0, 3), (3, 0), (1, 1), (5, 2))]
+    cases = list(itertools.product(range(len(arrays)), [(0,), (1,), (0, 1)]))
+    by_xla = jax.jit(lambda *arrays: [lax.reduce(arrays[i], init, function, axes) for i, axes in cases])(*arrays)
+    for (i, axes), expected in zip(cases, by_xla, strict=True):
+        assert_same(run("reduce", [arrays[i], init], dims=axes, kind=kind), expected, ulps=64, signed_zeros=False)
 
 
 def test_reduce_starts_from_init():

@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import depth
 import emitted
 import jax
 import jax.numpy as jnp
@@ -250,35 +251,24 @@ def bytecode():
     return exported.mlir_module_serialized
 
 
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
-        (b"This is a letter.\n", []),
-        (b"x" * 100_000, ["custom op 'xxx", "…"]),
-        (STATIC.encode() + b"// \xe9", [f"byte {len(STATIC) + 3} is b'\\xe9', which no UTF-8"]),
-        (b"\x00\x01\x02" * 50, []),
-        (b"", []),
-        (bytecode()[:100], []),
-        (UNKNOWN_OP.encode(), ["frobnicate"]),
-        (UNSUPPORTED.encode(), ["custom_call", "4x4xf32"]),
-        (STATIC.replace("@main", "@other").encode(), ["main", "other"]),
-        (b"module {}", ["no MLIR module"]),
-    ],
-    ids=[
-        "text",
-        "long",
-        "latin",
-        "bytes",
-        "empty",
-        "truncated bytecode",
-        "unknown op",
-        "unsupported op",
-        "no main",
-        "no function",
-    ],
-)
-@pytest.mark.parametrize("command", ["explain", "run", "compile --emit stablehlo"])
-def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
+UNREADABLE: dict[str, tuple[bytes, list[str]]] = {
+    "text": (b"This is a letter.\n", []),
+    "long": (b"x" * 100_000, ["custom op 'xxx", "…"]),
+    "latin": (STATIC.encode() + b"// \xe9", [f"byte {len(STATIC) + 3} is b'\\xe9', which no UTF-8"]),
+    "bytes": (b"\x00\x01\x02" * 50, []),
+    "empty": (b"", []),
+    "truncated bytecode": (bytecode()[:100], []),
+    "unknown op": (UNKNOWN_OP.encode(), ["frobnicate"]),
+    "unsupported op": (UNSUPPORTED.encode(), ["custom_call", "4x4xf32"]),
+    "no main": (STATIC.replace("@main", "@other").encode(), ["main", "other"]),
+    "no function": (b"module {}", ["no MLIR module"]),
+}
+READING = ["explain", "run", "compile --emit stablehlo"]
+
+
+@pytest.mark.parametrize(("kind", "command"), depth.crossed([*UNREADABLE], READING))
+def test_files_that_cannot_be_compiled(tmp_path, kind, command):
+    content, parts = UNREADABLE[kind]
     path = tmp_path / "bad.mlir"
     path.write_bytes(content)
     code, out, err = call(*command.split(), path)

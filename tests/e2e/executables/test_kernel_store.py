@@ -194,16 +194,10 @@ def random(shape: str) -> np.ndarray:
 def test_what_is_found_is_what_would_be_built(tmp_path, found, target):
     """Programs that say more or less of their sizes share a store. The fixture compares."""
     arrays = [RNG.normal(size=(40, 40)).astype(np.float32)] * 2
-    for fn in (
-        layer,
-        deeper,
-        PROGRAMS["sums"][0],
-        PROGRAMS["sort"][0],
-        PROGRAMS["scatter"][0],
-        PROGRAMS["functions"][0],
-    ):
+    functions = [layer, deeper, *(PROGRAMS[name][0] for name in ("sums", "sort", "scatter", "functions"))]
+    for turn, fn in enumerate(functions):
         count = fn.__code__.co_argcount
-        for name, specs in SPECS.items():
+        for name, specs in depth.some([*SPECS.items()], turn, 2):
             shapes = [f"f32{shape}" for shape in specs[:count]]
             inputs = arrays if "numbers" not in name else [random(spec) for spec in specs]
             executable = hlo_disc.compile(fn, *shapes, cache=str(tmp_path), target=target)

@@ -263,7 +263,7 @@ print(f(np.ones((8, 5), np.float32))[0], g(np.ones((8, 5), np.float32))[0])
 
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "1 / 0", "os._exit(3)"])
 def test_a_process_may_end_right_after_its_first_call(end):
-    for _ in range(depth.examples(2, 10)):
+    for _ in range(depth.examples(1, 10)):
         done = run(PROGRAM + end)
         assert done.stdout == "8.0 40.0\n"
         assert done.returncode == {"": 0, "1 / 0": 1}.get(end, 3), done.stderr

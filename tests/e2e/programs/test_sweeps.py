@@ -15,7 +15,7 @@ from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.errors import UnsupportedOpError
 
-EXAMPLES = examples(3, 60)
+EXAMPLES = examples(2, 60)
 
 
 def test_every_op_has_a_row():

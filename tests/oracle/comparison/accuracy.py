@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,20 +24,27 @@ def leaves(tree: Any) -> list[tuple[str, np.ndarray]]:
     return [(jax.tree_util.keystr(path), np.asarray(x)) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
 
 
-@functools.lru_cache(maxsize=64)
-def expected(program: Program, sizes: tuple[tuple[str, int], ...]) -> tuple[list, list]:
-    """Return XLA's results, and the results in float64."""
-    inputs = program.inputs(dict(sizes))
+@functools.lru_cache(maxsize=2)
+def expected(program: Program) -> list[tuple[list, list]]:
+    """Return XLA's results at each of the program's sizes, and the results in float64.
+
+    XLA compiles the calls at all sizes as one program: most of its time for a small one does not depend on its length.
+    """
+    calls = [program.inputs(sizes) for sizes in program.sizes()]
+
+    def results(calls: list[list], **options: Any) -> list[list]:
+        return [*map(leaves, jax.jit(lambda calls: [program.fn(*call) for call in calls], **options)(calls))]
+
     with jax.enable_x64(program.x64):
-        xla = leaves(jax.jit(program.fn)(*inputs))
-    if program.x64 or not any(is_float(x.dtype) for _, x in xla):
-        return xla, xla
-    wide = [x.astype(np.float64) if is_float(x.dtype) else x for x in inputs]
+        xla = results(calls)
+    if program.x64 or not any(is_float(x.dtype) for _, x in xla[0]):
+        return list(zip(xla, xla, strict=True))
+    wide = [[x.astype(np.float64) if is_float(x.dtype) else x for x in call] for call in calls]
     if program.exact is not None:
         with np.errstate(all="ignore"):
-            return xla, leaves(program.exact(*wide))
+            return [(theirs, leaves(program.exact(*call))) for theirs, call in zip(xla, wide, strict=True)]
     with jax.enable_x64(True):
-        return xla, leaves(jax.jit(program.fn, compiler_options=QUICK)(*wide))
+        return list(zip(xla, results(wide, compiler_options=QUICK), strict=True))
 
 
 def complaint(got: np.ndarray, xla: np.ndarray, exact: np.ndarray, relative: bool, slack: float = 4.0) -> str:
@@ -83,16 +90,15 @@ def _first(wrong: np.ndarray, got: np.ndarray, want: np.ndarray, what: str) -> s
     return f"{what} at {wrong.sum()} of {wrong.size}, first {list(at)}: {got[at]} instead of {want[at]}"
 
 
-def complaints(program: Program, sizes: dict[str, int], result: Any) -> list[str]:
-    """Every way in which `result` at `sizes` is wrong."""
-    xla, exact = expected(program, tuple(sizes.items()))
-    got = leaves(result)
-    if [path for path, _ in got] != [path for path, _ in xla]:
-        return [f"{sizes}: results {[path for path, _ in got]} instead of {[path for path, _ in xla]}"]
+def complaints(program: Program, run: Callable[..., Any]) -> list[str]:
+    """Every way in which the results of `run` at the program's sizes are wrong."""
     found: list[str] = []
-    rows: Sequence = list(zip(got, xla, exact, strict=True))
-    for (path, ours), (_, theirs), (_, best) in rows:
-        text = complaint(ours, theirs, best, program.relative, program.slack)
-        if text:
-            found.append(f"{sizes}{' ' + path if path else ''}: {text}")
+    for sizes, (xla, exact) in zip(program.sizes(), expected(program), strict=True):
+        got = leaves(run(*program.inputs(sizes)))
+        if [path for path, _ in got] != [path for path, _ in xla]:
+            return [f"{sizes}: results {[path for path, _ in got]} instead of {[path for path, _ in xla]}"]
+        for (path, ours), (_, theirs), (_, best) in zip(got, xla, exact, strict=True):
+            text = complaint(ours, theirs, best, program.relative, program.slack)
+            if text:
+                found.append(f"{sizes}{' ' + path if path else ''}: {text}")
     return found

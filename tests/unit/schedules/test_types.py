@@ -64,7 +64,7 @@ def drawn(dtype: np.dtype, rng: np.random.Generator, dims: tuple[int, int]) -> n
     return values[rng.integers(0, len(values), dims)]
 
 
-@depth.sampled(2)
+@depth.sampled(3)
 @pytest.mark.parametrize("dtype", [dtype for dtype in TYPES if element_type(dtype) in NAMES], ids=element_type)
 def test_every_type(dtype):
     names: list[str] = []

@@ -111,7 +111,7 @@ def with_levels(*names: str) -> list[tuple[str, str]]:
     return [pair for at, pair in enumerate(pairs) if depth.full or at % 4 in (0, 3)]
 
 
-@depth.sampled(2)
+@depth.sampled(3)
 @needs_ptxas
 @pytest.mark.parametrize("name, level", with_levels(*DOT_PROGRAMS, *MATRIX_PROGRAMS, *WIDE_PROGRAMS))
 def test_dots_stay_in_registers(name, level, images, tmp_path):
@@ -245,14 +245,14 @@ def test_each_kernel_is_a_module(modules, tmp_path, monkeypatch):
         return x**y, jax.nn.softmax(x) ** 2.5
 
     made = {}
-    for batch in (0, 1, 2):
+    for batch in (0, 1, 2) if depth.full else (0, 2):
         monkeypatch.setattr(gpu.GpuGenerator, "batch", batch)
         with jax.enable_x64(True):
             hlo_disc.compile(function, "f64[m, n]", "f64[m, n]", target="cuda")
         texts = {m.kernels: m.forms[0].rstrip(b"\0").decode() for m in modules.pop()}
         assert sum(".func" in ptx for ptx in texts.values()) >= 2
         made[batch] = {name: assembled(ptx, tmp_path)[name] for (name,), ptx in texts.items()}
-    assert made[1] == made[2] == made[0] and len(made[0]) > 6
+    assert all(kernels == made[0] for kernels in made.values()) and len(made[0]) > 6
 
 
 def test_levels():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -103,17 +102,12 @@ WIDE_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...], str, float]] = {
 }
 # Registers of a thread, by the name of the kernel.
 MOST_REGISTERS = (("mma_128x128", 255), ("mma", 168), ("128x128", 168), ("", 112))
-
-
-def with_levels(*names: str) -> list[tuple[str, str]]:
-    """Return programs with levels. Without `--full` each has one of the levels, and the next one the other."""
-    pairs = list(itertools.product(names, ("sm_80", "sm_90")))
-    return [pair for at, pair in enumerate(pairs) if depth.full or at % 4 in (0, 3)]
+LEVELS = ("sm_80", "sm_90")
 
 
 @depth.sampled(3)
 @needs_ptxas
-@pytest.mark.parametrize("name, level", with_levels(*DOT_PROGRAMS, *MATRIX_PROGRAMS, *WIDE_PROGRAMS))
+@pytest.mark.parametrize("name, level", depth.crossed([*DOT_PROGRAMS, *MATRIX_PROGRAMS, *WIDE_PROGRAMS], LEVELS))
 def test_dots_stay_in_registers(name, level, images, tmp_path):
     function, specs, *_ = {**DOT_PROGRAMS, **MATRIX_PROGRAMS, **WIDE_PROGRAMS}[name]
     with jax.enable_x64(name == "f64"), jax.default_matmul_precision("highest" if name in DOT_PROGRAMS else "default"):
@@ -153,7 +147,7 @@ def innermost(text: str, word: str) -> list[str]:
     return [line.strip() for line in "".join(found).split(";") if line]
 
 
-@pytest.mark.parametrize("name, level", with_levels(*MATRIX_PROGRAMS))
+@pytest.mark.parametrize("name, level", depth.crossed([*MATRIX_PROGRAMS], LEVELS))
 def test_the_loop_of_a_dot_multiplies_matrices(name, level, images):
     """Products of large matrices are a quarter of all instructions. What they read are matrices, too."""
     function, specs = MATRIX_PROGRAMS[name]

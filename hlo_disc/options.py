@@ -22,8 +22,8 @@ class Options:
 
     Args:
         target: the machine to compile for: "cpu"; "aarch64", Arm's 64-bit CPUs, for which `hlo-disc compile` writes
-            programs on any machine; "cuda" for NVIDIA's GPUs or "rocm" for AMD's (both at the start: no hardware has
-            run them yet, and library functions are refused). With a level of features it is for machines that have
+            programs on any machine; "cuda" for NVIDIA's GPUs (tested on an H200) or "rocm" for AMD's (tested on an
+            emulator only), both without library functions. With a level of features it is for machines that have
             them: "cpu:avx2", "cpu:avx512", "cpu:avx512bf16" (Zen 4 and 5), "cpu:amx", "cuda:sm_80", "cuda:sm_90",
             "rocm:gfx90a", "rocm:gfx942". Without one, "cpu" is for the highest level that this machine has, and GPUs
             are all that there are levels for. "auto" is "cpu" for `hlo_disc.compile`; functions of `hlo_disc.jit` are

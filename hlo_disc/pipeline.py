@@ -326,7 +326,7 @@ def _dump_nothing(c: Request) -> Iterator[tuple[str, str]]:
 STAGES: tuple[Stage, ...] = (
     Stage("read", "everything after works on DHLO; a framework is traced here and nowhere later", _read, _dump_graph),
     Stage("verify input", "a bad import is found before a rewrite can hide it", _verify, _dump_nothing),
-    Stage("rewrite", "fusion decides on the simplest graph; facts are complete once it is read", _rewrite, _dump_graph),
+    Stage("rewrite", "fusion decides on the simplest graph; facts are complete after reading", _rewrite, _dump_graph),
     Stage("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_nothing),
     Stage("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing),
     Stage("normalise", "fusion meets no op that means the same as others do", _normalise, _dump_nothing),
@@ -334,7 +334,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("fuse", "schedules are chosen for whole groups", _fuse, _dump_groups),
     Stage("schedule", "what memory there must be depends on the forms that groups get", _schedule, _dump_launches),
     Stage("memory", "host functions say where everything lies", _memory, _dump_memory),
-    Stage("kernels", "nothing is open that a kernel depends on: each is built once", _kernels, _dump_kernels),
+    Stage("kernels", "all that a kernel depends on is decided: each is built once", _kernels, _dump_kernels),
     Stage("host flow", "what launches kernels knows their names and where values lie", _host_flow, _dump_code),
     Stage("codegen", "machine code is last: nothing after MLIR knows of tensors", _codegen, _dump_listing),
 )

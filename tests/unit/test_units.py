@@ -20,7 +20,8 @@ class Blocked:
 
 class Sample:
     def pytest_collection_modifyitems(self, items):
-        items[:] = items[:: {1 if depth.full else 5}]
+        import depth
+        items[:] = [item for number, item in enumerate(items) if depth.is_kept(number, {1 if depth.full else 5})]
 
 sys.meta_path.insert(0, Blocked())
 import pytest

@@ -279,8 +279,8 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def trusted(monkeypatch):
-    """Let the command read files without another process that reads them first."""
+def read_at_once(monkeypatch):
+    """Let the command read a file without another process that reads it first."""
     monkeypatch.setattr(cli.files, "check_module", lambda *_: None)
 
 
@@ -321,7 +321,7 @@ def test_command_for_a_compiled_file(tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_commands_that_do_not_fit(file, trusted, tmp_path, args, parts):
+def test_commands_that_do_not_fit(file, read_at_once, tmp_path, args, parts):
     code, out, err = call(file, *(a.format(tmp=tmp_path) for a in args))
     assert (code, out) == (1, "")
     assert err.startswith("error: ") and err.count("\n") == 1, err

@@ -251,7 +251,7 @@ def bytecode():
     return exported.mlir_module_serialized
 
 
-UNREADABLE: dict[str, tuple[bytes, list[str]]] = {
+UNFIT: dict[str, tuple[bytes, list[str]]] = {
     "text": (b"This is a letter.\n", []),
     "long": (b"x" * 100_000, ["custom op 'xxx", "…"]),
     "latin": (STATIC.encode() + b"// \xe9", [f"byte {len(STATIC) + 3} is b'\\xe9', which no UTF-8"]),
@@ -266,9 +266,9 @@ UNREADABLE: dict[str, tuple[bytes, list[str]]] = {
 READING = ["explain", "run", "compile --emit stablehlo"]
 
 
-@pytest.mark.parametrize(("kind", "command"), depth.crossed([*UNREADABLE], READING))
+@pytest.mark.parametrize(("kind", "command"), depth.crossed([*UNFIT], READING))
 def test_files_that_cannot_be_compiled(tmp_path, kind, command):
-    content, parts = UNREADABLE[kind]
+    content, parts = UNFIT[kind]
     path = tmp_path / "bad.mlir"
     path.write_bytes(content)
     code, out, err = call(*command.split(), path)

@@ -89,7 +89,7 @@ def expected_of(name: str, m: int, n: int) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves(jax.jit(function)(*arrays(specs, m, n)))]
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_row_kernels(name, target):

@@ -114,7 +114,7 @@ CASES = [
 ]
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("layout, dtype, region, unique, kernel", CASES)
 def test_scatter(layout, dtype, region, unique, kernel):
     text = module(layout, dtype, region, unique)

@@ -180,7 +180,7 @@ def expected_of(name: str, specs: tuple[str, ...], rounds: bool, m: int, k: int,
     return np.asarray(jax.jit(PROGRAMS[name][0])(*(rounded(xs) if rounds else xs)))
 
 
-@depth.sampled(5)
+@depth.sampled(3)
 @pytest.mark.parametrize("form, name", pairs(list(PROGRAMS)), indirect=["form"])
 def test_dots(form, name):
     function, specs = PROGRAMS[name]

@@ -108,7 +108,7 @@ def test_rooms_of_a_fixed_size(name, target):
             emulated.check()
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "bf16"])
 def test_dots(dtype, target):

@@ -117,7 +117,7 @@ def expected_of(name: str, m: int, k: int, n: int) -> np.ndarray:
     return np.asarray(jax.jit(function)(*arrays(specs, m, k, n)))
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_products(name, api):
     function, specs = PROGRAMS[name]

@@ -118,7 +118,7 @@ def most_of_one(compiled: Any) -> int:
     return max(Counter((record.of, record.backward) for record in compiled.stats().records).values())
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_vjp(name: str) -> None:
     fn, make = FUNCTIONS[name]
@@ -221,7 +221,7 @@ def _around(f):
     return g
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("name", NESTED)
 def test_nested(name: str) -> None:
     compiled = hlo_disc.jit(tanh_sum)

@@ -49,7 +49,7 @@ def numbers(shape: tuple[int, ...], dtype: type = np.float32, seed: int = 0) -> 
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("combine", COMBINE)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_jax(name, combine):

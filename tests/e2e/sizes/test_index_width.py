@@ -113,7 +113,7 @@ PROGRAMS = {
 }
 
 
-@depth.sampled(4)
+@depth.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_both_widths_compute_the_same(name, low_limit):
     function, specs = PROGRAMS[name]

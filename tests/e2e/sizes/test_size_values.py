@@ -31,7 +31,7 @@ NAMES = list(ROWS) if depth.full else SOME.split()
 QUICK = (5, 6, 46341, 2**16 + 1, 2**31 - 1, 2**31, 2**31 + 1)
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_jax_gives(name: str) -> None:
     found = run_row(Path(), f"n in {name}", Settings(), lambda *where: None, SIZES if depth.full else QUICK)

@@ -1,6 +1,6 @@
 """Whole JAX programs: what people compute with jax.numpy, jax.nn, jax.random, jax.scipy, and training steps.
 
-Rows as in programs.py, each run at a few sizes, because XLA compiles for each of them, twice.
+Rows as in programs.py, each run at a few sizes, because XLA compiles them all, twice.
 """
 
 from __future__ import annotations

@@ -103,8 +103,7 @@ class Program:
     def sizes(self) -> list[dict[str, int]]:
         """The sizes to run at: every size of SIZES for every dim, all equal where that is small enough, and mixed.
 
-        Without `--full` one of SOME, and every other one of MIXED, which are others for other programs: XLA compiles
-        for each.
+        Without `--full` one of SOME, and every other one of MIXED, which are others for other programs.
         """
         names = self.symbols
         if not names:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from jax.extend.backend import get_backend
-from jaxlib._jax import CompileOptions, DeviceList
+from jaxlib._jax import DeviceList
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.print.text import tensor_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 
-def run_stablehlo(text: str, arrays: Sequence[np.ndarray], settings: Mapping[str, bool] = {}) -> list[np.ndarray]:
-    """Run a module with `?` sizes, refined to the shapes of `arrays`, by XLA on the CPU.
+def run_stablehlo(text: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """A module with `?` sizes, refined to the shapes of `arrays` and run by XLA on the CPU.
 
     XLA and not StableHLO's interpreter, because that aborts the process on a dot of size 0.
     """
@@ -27,9 +27,8 @@ def run_stablehlo(text: str, arrays: Sequence[np.ndarray], settings: Mapping[str
         module = mlir.refine_polymorphic_shapes(module)
         mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
         program = mlir.bytecode(module)
-    device, options = jax.devices("cpu")[0], CompileOptions()
-    options.env_option_overrides = list(settings.items())
+    device = jax.devices("cpu")[0]
     with jax.enable_x64(True):
-        executable = get_backend("cpu").compile_and_load(program, DeviceList((device,)), options)
+        executable = get_backend("cpu").compile_and_load(program, DeviceList((device,)))
         results = executable.execute_sharded([jax.device_put(array, device) for array in arrays])
         return [np.asarray(shards[0]) for shards in results.disassemble_into_single_device_arrays()]

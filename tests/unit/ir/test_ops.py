@@ -9,7 +9,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from comparison.xla_results import EXACT
+from comparison.xla_results import NEWER_EMITTERS
 from depth import examples
 from graphs.dhlo import make_graph, sample, shape
 from hypothesis import given, settings
@@ -191,6 +191,7 @@ def test_binary(name, dtype):
 
 @functools.cache
 def compared_by_xla(dtype):
+    """Return pairs of values of a type, and what XLA gives for them in all directions, from one program."""
     a, b = pairs(dtype, 18)
     with jax.enable_x64(True):
         results = jax.jit(lambda a, b: [compare(a, b) for compare in COMPARE.values()])(a, b)
@@ -223,6 +224,7 @@ def test_integer_power():
 
 @functools.cache
 def converted_by_xla(source):
+    """Return values of a type, and what XLA converts them to, from one program."""
     x = values(source, 23)
     with jax.enable_x64(True):
         results = jax.jit(lambda x: [lax.convert_element_type(x, target) for target in NUMBERS])(x)
@@ -240,9 +242,12 @@ FORMATS = ((5, 10), (8, 7), (4, 3), (5, 0), (2, 5), (11, 20), (1, 3))  # bits of
 
 @functools.cache
 def rounded_by_xla(dtype):
+    """Return values of a type, and what XLA rounds them to in all formats, from one program."""
     x = np.concatenate([values(dtype, 23), np.array([1.9, 65519, 3e-5, 1 + 2**-10, 1 + 3 * 2**-11], dtype)])
     with jax.enable_x64(True):
-        results = jax.jit(lambda x: [lax.reduce_precision(x, *bits) for bits in FORMATS], compiler_options=EXACT)(x)
+        results = jax.jit(
+            lambda x: [lax.reduce_precision(x, *bits) for bits in FORMATS], compiler_options=NEWER_EMITTERS
+        )(x)
     return x, dict(zip(FORMATS, map(np.asarray, results), strict=True))
 
 
@@ -267,7 +272,9 @@ def test_narrow_types(dtype):
     names += [] if dtype_class(dtype) == "float" else ["shift_right_logical", "shift_right_arithmetic"]
     both = [row[0] for row in BINARY.values()]
     functions = [(UNARY | BINARY)[name][0] for name in names]
-    by_xla = jax.jit(lambda *operands: [f(*operands[: 1 + (f in both)]) for f in functions], compiler_options=EXACT)
+    by_xla = jax.jit(
+        lambda *operands: [f(*operands[: 1 + (f in both)]) for f in functions], compiler_options=NEWER_EMITTERS
+    )
     expected = by_xla(a, b)
     for name, theirs in zip(names, expected, strict=True):
         result = run(name, [a, b] if name in BINARY else [a])

@@ -83,7 +83,7 @@ def convolved(case: str, image: tuple[int, int, int]) -> np.ndarray | None:
         return None
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("case", CASES)
 def test_attributes(case: str, layout: str) -> None:

@@ -105,7 +105,7 @@ MOST_REGISTERS = (("mma_128x128", 255), ("mma", 168), ("128x128", 168), ("", 112
 LEVELS = ("sm_80", "sm_90")
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name, level", depth.crossed([*DOT_PROGRAMS, *MATRIX_PROGRAMS, *WIDE_PROGRAMS], LEVELS))
 def test_dots_stay_in_registers(name, level, images, tmp_path):

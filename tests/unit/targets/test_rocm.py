@@ -80,7 +80,7 @@ def codes(monkeypatch) -> list[Code]:
 PROGRAMS = {**ROW_PROGRAMS, "sine": (jnp.sin, ("f32[m, n]",))}
 
 
-@depth.sampled(3)
+@depth.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_row_kernels_stay_in_registers(name, codes):
     function, specs = PROGRAMS[name]

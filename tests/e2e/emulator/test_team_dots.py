@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from comparison.by_xla import at_each
 from jax import lax
 from traffic import SECTOR, counted
 
@@ -174,10 +175,12 @@ def pairs(names: Sequence[str]) -> list[Any]:
 
 
 @functools.cache
-def expected_of(name: str, specs: tuple[str, ...], rounds: bool, m: int, k: int, n: int) -> np.ndarray:
-    """Return XLA's result for operands that are rounded to TF32 or not."""
-    xs = arrays(specs, m, k, n)
-    return np.asarray(jax.jit(PROGRAMS[name][0])(*(rounded(xs) if rounds else xs)))
+def expected_of(name: str, specs: tuple[str, ...], rounds: bool) -> dict[tuple[int, int, int], np.ndarray]:
+    """Return XLA's result at each size for operands that are rounded to TF32 or not."""
+    sizes = (*SIZES, *(EMPTY if name != "windows" else ()))
+    calls = [arrays(specs, *size) for size in sizes]
+    results = at_each(PROGRAMS[name][0], map(rounded, calls) if rounds else calls)
+    return dict(zip(sizes, map(np.asarray, results), strict=True))
 
 
 @depth.sampled(3)
@@ -189,8 +192,8 @@ def test_dots(form, name):
         executable = hlo_disc.compile(function, *specs, target="tiled")
         by_matrices = form.matrix and name != "outer" and not (form.rounds and name == "windows")
         assert ("mma" in executable.explain(full=True)) == by_matrices
-        for number, (m, k, n) in enumerate((*SIZES, *(EMPTY if name != "windows" else ()))):
-            expected = expected_of(name, specs, form.rounds and by_matrices, m, k, n)
+        rounds = form.rounds and by_matrices
+        for number, ((m, k, n), expected) in enumerate(expected_of(name, specs, rounds).items()):
             for order in depth.some(ORDERS, number):
                 emulated.emulator().simt_order(order)
                 result = np.asarray(executable(*arrays(specs, m, k, n)))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from comparison.by_xla import at_each
 from jax import lax
 
 import hlo_disc
@@ -41,15 +42,6 @@ def arrays(specs: tuple[str, ...], size: int) -> list[np.ndarray]:
         else:
             made.append(rng.integers(0, 9, shape).astype(np.int32))
     return made
-
-
-def check(fn: Callable[..., Any], specs: tuple[str, ...], exe: Any, size: int) -> None:
-    args = arrays(specs, size)
-    got, want = (jax.tree.leaves(f(*args)) for f in (exe, jax.jit(fn)))
-    for x, y in zip(got, want, strict=True):
-        x, y = np.asarray(x), np.asarray(y)
-        assert x.dtype == y.dtype and x.shape == y.shape
-        np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-4)
 
 
 # ---------------------------------------------------------------------------------------------------------- programs
@@ -270,9 +262,12 @@ def greedy_decoding(token, count):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     fn, specs = PROGRAMS[name]
-    exe = hlo_disc.compile(fn, *specs)
-    for size in SIZES:
-        check(fn, specs, exe, size)
+    exe, calls = hlo_disc.compile(fn, *specs), [arrays(specs, size) for size in SIZES]
+    for call, want in zip(calls, at_each(fn, calls), strict=True):
+        for x, y in zip(jax.tree.leaves(exe(*call)), jax.tree.leaves(want), strict=True):
+            x, y = np.asarray(x), np.asarray(y)
+            assert x.dtype == y.dtype and x.shape == y.shape
+            np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-4)
 
 
 # --------------------------------------------------------------------------------------------- what is made of regions

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from comparison.by_xla import at_each
 from jax import export, lax
 from jax._src import core
 
@@ -214,13 +215,6 @@ def same(got: Any, want: Any) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def by_xla(fn: Callable[..., Any], calls: Iterable[int]) -> dict[int, Any]:
-    """Return XLA's results at all sizes, from one program."""
-    sizes = [*dict.fromkeys(calls)]
-    results = jax.jit(lambda *arguments: [fn(x) for x in arguments])(*map(argument, sizes))
-    return dict(zip(sizes, results, strict=True))
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_right_at_every_size(name: str) -> None:
     given = len(name) % 2 == 0  # dims, to some
@@ -231,12 +225,13 @@ def test_right_at_every_size(name: str) -> None:
     calls = [n for n in calls if n in some]
     if name == "rows of a factor" and not depth.full:  # XLA compiles each row's steps: 25 s for all of them
         calls = [n for n in calls if n < 100]
-    wanted = by_xla(fn, calls)
+    sizes = [*dict.fromkeys(calls)]
+    wanted = dict(zip(sizes, at_each(fn, [[argument(n)] for n in sizes]), strict=True))
     for n in calls:
         same(ours(argument(n)), wanted[n])
     stats = ours.stats()
     assert not stats.fallbacks
-    assert stats.compilations <= (len({*calls}) if programs == EACH else programs), stats
+    assert stats.compilations <= (len(sizes) if programs == EACH else programs), stats
 
 
 def doubled_if_one(x):
@@ -471,8 +466,7 @@ def test_places_have_the_types_that_jax_gives_them(name: str) -> None:
     """Indices into sizes that JAX knows have 32 bits in JAX, even with 64-bit types enabled. Ours have JAX's types."""
     with jax.enable_x64(True):
         f, arrays = hlo_disc.jit(PLACES[name]), [np.cos(np.arange(n)) for n in (6, 9, 4, 13)]
-        reference = jax.jit(lambda *arrays: [PLACES[name](x) for x in arrays])(*arrays)
-        for x, results in zip(arrays, reference, strict=True):
+        for x, results in zip(arrays, at_each(PLACES[name], [[x] for x in arrays]), strict=True):
             for got, wanted in zip(jax.tree.leaves(f(x)), jax.tree.leaves(results), strict=True):
                 assert got.dtype == wanted.dtype
                 np.testing.assert_array_equal(got, wanted)

@@ -11,6 +11,8 @@ import ml_dtypes
 import numpy as np
 from cases.programs import Program
 
+from comparison.by_xla import at_each
+
 FACTOR = 2.0
 QUICK = {"xla_backend_optimization_level": 0}
 
@@ -26,17 +28,10 @@ def leaves(tree: Any) -> list[tuple[str, np.ndarray]]:
 
 @functools.lru_cache(maxsize=2)
 def expected(program: Program) -> list[tuple[list, list]]:
-    """Return XLA's results at each of the program's sizes, and the results in float64.
-
-    XLA compiles the calls at all sizes as one program: most of its time for a small one does not depend on its length.
-    """
+    """Return XLA's results at each of the program's sizes, and the results in float64."""
     calls = [program.inputs(sizes) for sizes in program.sizes()]
-
-    def results(calls: list[list], **options: Any) -> list[list]:
-        return [*map(leaves, jax.jit(lambda calls: [program.fn(*call) for call in calls], **options)(calls))]
-
     with jax.enable_x64(program.x64):
-        xla = results(calls)
+        xla = [*map(leaves, at_each(program.fn, calls))]
     if program.x64 or not any(is_float(x.dtype) for _, x in xla[0]):
         return list(zip(xla, xla, strict=True))
     wide = [[x.astype(np.float64) if is_float(x.dtype) else x for x in call] for call in calls]
@@ -44,7 +39,7 @@ def expected(program: Program) -> list[tuple[list, list]]:
         with np.errstate(all="ignore"):
             return [(theirs, leaves(program.exact(*call))) for theirs, call in zip(xla, wide, strict=True)]
     with jax.enable_x64(True):
-        return list(zip(xla, results(wide, compiler_options=QUICK), strict=True))
+        return list(zip(xla, map(leaves, at_each(program.fn, wide, compiler_options=QUICK)), strict=True))
 
 
 def complaint(got: np.ndarray, xla: np.ndarray, exact: np.ndarray, relative: bool, slack: float = 4.0) -> str:

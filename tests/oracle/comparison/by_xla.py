@@ -1,8 +1,9 @@
-"""StableHLO that XLA runs."""
+"""Functions and StableHLO that XLA runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +13,14 @@ from jaxlib._jax import DeviceList
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.print.text import tensor_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+
+def at_each(fn: Callable[..., Any], calls: Iterable[Sequence[Any]], **options: Any) -> list[Any]:
+    """Return a function's results for each call's arguments, from one program.
+
+    Most of XLA's time for a small program does not depend on its length. options: of `jax.jit`.
+    """
+    return jax.jit(lambda calls: [fn(*call) for call in calls], **options)([list(call) for call in calls])
 
 
 def run_stablehlo(text: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from comparison.by_xla import at_each
 from comparison.xla_results import NEWER_EMITTERS
 from depth import examples
 from graphs.dhlo import make_graph, sample, shape
@@ -143,13 +144,13 @@ def test_every_op_is_tested_here():
 
 @functools.cache
 def unary_by_xla(name):
-    """Return what XLA gives at the values of all types of an op, from one program: compiling is what takes time."""
+    """Return what XLA gives at the values of all types of an op, from one program."""
     function, types = UNARY[name]
     inputs = [values(dtype, 23) for dtype in types]
     if name in ("sine", "tan"):  # XLA's sine of a large argument carries its own error
         inputs = [np.where(np.abs(x.astype(F64)) > 1e6, 3, x.astype(F64)).astype(x.dtype) for x in inputs]
     with jax.enable_x64(True):
-        results = jax.jit(lambda *inputs: [function(x) for x in inputs])(*inputs)
+        results = at_each(function, [[x] for x in inputs])
     return {x.dtype: (x, np.asarray(result)) for x, result in zip(inputs, results, strict=True)}
 
 
@@ -176,7 +177,7 @@ def binary_by_xla(name):
     function, types = BINARY[name]
     inputs = [pairs(dtype, 18 if dtype in FLOATS else 11) for dtype in types]
     with jax.enable_x64(True):
-        results = jax.jit(lambda *inputs: [function(a, b) for a, b in inputs])(*inputs)
+        results = at_each(function, inputs)
     return {a.dtype: (a, b, np.asarray(result)) for (a, b), result in zip(inputs, results, strict=True)}
 
 

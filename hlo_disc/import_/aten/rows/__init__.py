@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hlo_disc.import_.aten.rows import control, prims, random
-from hlo_disc.import_.aten.rows.axes import reductions, scans, sorting, strides, views
+from hlo_disc.import_.aten.rows.axes import norms, reductions, scans, sorting, strides, views
 from hlo_disc.import_.aten.rows.indexing import bags, chosen, gathers, scatters, searches, segments
 from hlo_disc.import_.aten.rows.matrices import attention, distances, fourier, linalg, products
 from hlo_disc.import_.aten.rows.numbers import bessel, complexes, elementwise, polynomials, special
@@ -43,6 +43,7 @@ _FAMILIES = (
     gathers,
     linalg,
     lines,
+    norms,
     padding,
     polynomials,
     pools,

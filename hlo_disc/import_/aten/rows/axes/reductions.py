@@ -1,8 +1,8 @@
-"""Reductions, softmax and norms. Sums of 16-bit floats are computed in float32."""
+"""Reductions and softmax. Sums of 16-bit floats are computed in float32."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,25 +74,6 @@ def _widely(formula: Callable[[Array, int], Array]) -> Callable[..., Array]:
     return lambda r, x, axis, _=False: formula(x.cast(computed(r.out.dtype)), axis).cast(r.out.dtype)
 
 
-def _layer_norm(
-    r: AtenReader, x: Array, shape: Sequence[object], weight: Array | None, bias: Array | None, epsilon: float
-) -> list[Array]:
-    """Return (normalised, mean, 1 / deviation), over the last axes."""
-    axes = tuple(range(x.rank - len(shape), x.rank))
-    wide = x.cast(computed(x.dtype))
-    count = x.count(axes, wide.dtype)
-    mean = wide.sum(axes, True) / count
-    centred = wide - mean
-    variance = (centred * centred).sum(axes, True) / count
-    inverse = (variance + epsilon).op("rsqrt")
-    made = centred * inverse
-    if weight is not None:
-        made = made * weight.cast(wide.dtype)
-    if bias is not None:
-        made = made + bias.cast(wide.dtype)
-    return [y.cast(out.dtype) for y, out in zip((made, mean, inverse), r.outs, strict=True)]
-
-
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.sum.default": _summed("add"),
     "aten.sum.dim_IntList": _summed("add"),
@@ -116,5 +97,4 @@ ROWS: dict[str, Callable[..., Any]] = {
         r, x, axes, correction, keepdim),
     "aten._softmax.default": _widely(softmax),
     "aten._log_softmax.default": _widely(log_softmax),
-    "aten.native_layer_norm.default": _layer_norm,
 }  # fmt: skip

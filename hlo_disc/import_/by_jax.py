@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.inlined import inlined
-from hlo_disc.import_.jax import from_jax
+from hlo_disc.import_.jax_later import jax
 
 
 def traced(
@@ -24,6 +22,8 @@ def traced(
 
     at_least: pairs of sizes of which the first is at least the second, because JAX asks about it.
     """
+    from hlo_disc.import_.jax import from_jax  # with all of JAX
+
     sizes = dict.fromkeys(r.facts.canonical(d) for x in arrays for d in x.shape)
     named = {d: d if d.is_const else Dim.symbol(f"size{k}") for k, d in enumerate(sizes)}
 

@@ -8,15 +8,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
-from hlo_disc import sources
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.import_.jax_later import jax, jnp
 from hlo_disc.torch.library import LIBRARY
 
 if TYPE_CHECKING:
@@ -27,13 +25,13 @@ def _weights(q: jax.Array, k: jax.Array, causal: bool, scale: float) -> jax.Arra
     """Compute the attention weights, (heads, m, n), of wide q, (m, heads, width), and k, (n, heads, width)."""
     scores = jnp.einsum("qhd,khd->hqk", q, k) * scale
     if causal:
-        rows, columns = (jax.lax.broadcasted_iota(jnp.int32, scores.shape[1:], axis) for axis in (0, 1))
-        scores = jnp.where(rows >= columns, scores, -jnp.inf)
+        rows, columns = (jax.lax.broadcasted_iota(np.int32, scores.shape[1:], axis) for axis in (0, 1))
+        scores = jnp.where(rows >= columns, scores, -np.inf)
     return jax.nn.softmax(scores, -1)
 
 
 def _wide(*arrays: jax.Array) -> list[jax.Array]:
-    return [x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in arrays]
+    return [x.astype(jnp.promote_types(x.dtype, np.float32)) for x in arrays]
 
 
 def _attended(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, scale: float) -> jax.Array:
@@ -61,6 +59,8 @@ def _gradients(
 
 @functools.lru_cache(64)
 def _program(dtype: torch.dtype, heads: int, width: int, causal: bool, scale: float, backward: bool) -> Executable:
+    from hlo_disc import sources  # with all of JAX
+
     formula = functools.partial(_gradients if backward else _attended, causal=causal, scale=scale)
     query, key = (f"{DTYPES[dtype]}[{length}, {heads}, {width}]" for length in "mn")
     with jax.enable_x64(True):

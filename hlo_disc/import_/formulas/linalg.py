@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+
+from hlo_disc.import_.jax_later import jax, jnp
 
 lax = jax.lax.linalg
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, together
 from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.jax_later import jax, jnp
 from hlo_disc.import_.tensorflow.elementwise import formula
 
 
@@ -32,7 +31,7 @@ def _gamma(fn: Callable[..., jax.Array], at_most: float) -> Handler:
 
     def apply(a: jax.Array, x: jax.Array) -> jax.Array:
         made = jnp.where(jnp.isinf(a) & (x >= 0) & jnp.isfinite(x), at_most, fn(a, x))
-        made = jnp.where(a <= 0, jnp.nan, made)
+        made = jnp.where(a <= 0, np.nan, made)
         return made if at_most else jnp.where(x == 0, 0, made)
 
     return _applied(apply)

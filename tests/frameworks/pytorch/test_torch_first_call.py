@@ -54,6 +54,27 @@ def test_a_call_makes_the_kernels_that_it_launches(on_demand):
     assert made.later_seconds > 0 and hlo_disc.torch.compilations()[-1] is made
 
 
+USES_JAX = """
+import sys
+import torch
+
+def run(function):
+    compiled = torch.compile(function, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    assert torch.allclose(compiled(x), function(x))
+    print("jax" in sys.modules)
+
+x = torch.rand(3, 4, 5) + 2
+run(torch.nn.Sequential(torch.nn.BatchNorm1d(4).eval(), torch.nn.Linear(5, 6), torch.nn.GELU()))
+run(lambda x: torch.special.zeta(x, x + 1))
+"""
+
+
+def test_jax_is_imported_for_ops_that_it_traces():
+    """To import JAX takes longer than to import PyTorch's reader and the compiler."""
+    done = subprocess.run([sys.executable, "-c", USES_JAX], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_a_thread_makes_the_others():
     f = compiled(sums)
     f(torch.randn(8, 5))

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
@@ -21,6 +20,7 @@ from hlo_disc.import_.aten.rows.numbers import special
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax
 from hlo_disc.import_.handlers.arrays import Array
+from hlo_disc.import_.jax_later import jnp
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

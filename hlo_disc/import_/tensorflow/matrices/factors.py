@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
@@ -16,6 +14,7 @@ from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.formulas import linalg as formulas
 from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.jax_later import jax, jnp
 from hlo_disc.import_.sizes.shapes import Operand
 from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 
@@ -93,12 +92,12 @@ def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = _square(r, operands[0])
 
     def fn(a: jax.Array) -> jax.Array:
-        root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(a)
+        root = jnp.vectorize(lambda x: jax.scipy.linalg.sqrtm(x), signature="(n,n)->(n,n)")(a)
         if jnp.iscomplexobj(a):
             return root
         (values,) = lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
         negative = ((values.imag == 0) & (values.real < 0)).any(-1)
-        return jnp.where(negative[..., None, None], jnp.nan, root.real)
+        return jnp.where(negative[..., None, None], np.nan, root.real)
 
     return _traced(r, fn, x)
 

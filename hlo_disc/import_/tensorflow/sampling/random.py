@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
@@ -16,6 +15,7 @@ from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined, loop
 from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
 from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.jax_later import jax
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.shapes import array_1d, result_dtype
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -18,6 +16,7 @@ from hlo_disc.import_.aten.tensors import Operand
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.formulas import linalg as formulas
 from hlo_disc.import_.handlers.arrays import Array, joined
+from hlo_disc.import_.jax_later import jax, jnp
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -30,7 +29,7 @@ Handler = Callable[..., Array | list[Array]]
 def _first_zero(lu: jax.Array) -> jax.Array:
     """Return the number of the first pivot that is zero, from 1; 0 if there is none."""
     zero = formulas.diagonal(lu) == 0
-    place = jnp.arange(1, zero.shape[-1] + 1, dtype=jnp.int32)
+    place = jnp.arange(1, zero.shape[-1] + 1, dtype=np.int32)
     first = jnp.min(jnp.where(zero, place, np.iinfo(np.int32).max), axis=-1, initial=np.iinfo(np.int32).max)
     return jnp.where(jnp.any(zero, axis=-1), first, 0)
 
@@ -127,7 +126,7 @@ def _cholesky(a: jax.Array, *, upper: bool = False, check_errors: bool = False) 
     given = jnp.triu(a) if upper else jnp.tril(a)
     factor = formulas.cholesky(given, not upper)
     failed = jnp.any(jnp.isnan(factor), axis=(-2, -1)) & ~jnp.any(jnp.isnan(given), axis=(-2, -1))
-    return factor, failed.astype(jnp.int32)
+    return factor, failed.astype(np.int32)
 
 
 def _cholesky_solve(b: jax.Array, factor: jax.Array, upper: bool = False) -> jax.Array:

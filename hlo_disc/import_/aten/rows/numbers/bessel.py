@@ -6,12 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.import_.aten.rows.numbers import bessel_coefficients as c
 from hlo_disc.import_.aten.rows.numbers.special import function, zeta
+from hlo_disc.import_.jax_later import jax, jnp
 
 Function = Callable[[jax.Array], jax.Array]
 _TWO_OVER_PI = 2 / np.pi
@@ -75,7 +74,7 @@ def _second_kind(order: int, x: jax.Array) -> jax.Array:
         near = x * (_polynomial(z, c.Y1_P) / _polynomial(z, c.Y1_Q))
         near = near + _TWO_OVER_PI * (_j1(x) * jnp.log(x) - 1 / x)
     made = jnp.where(x <= 5, near, _wave(x, order, jnp.sin, jnp.cos, 1))
-    return jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, made))
+    return jnp.where(x == 0, -np.inf, jnp.where(x < 0, np.nan, made))
 
 
 def _k(order: int, scaled: bool, x: jax.Array) -> jax.Array:
@@ -89,7 +88,7 @@ def _k(order: int, scaled: bool, x: jax.Array) -> jax.Array:
         far = _chebyshev(8 / x - 2, c.K1_FAR)
     far = far / jnp.sqrt(x)
     made = jnp.where(x <= 2, near * growth if scaled else near, far if scaled else jnp.exp(-x) * far)
-    return jnp.where(x == 0, jnp.inf, jnp.where(x < 0, jnp.nan, made))
+    return jnp.where(x == 0, np.inf, jnp.where(x < 0, np.nan, made))
 
 
 def _airy(x: jax.Array) -> jax.Array:
@@ -113,7 +112,7 @@ def _airy(x: jax.Array) -> jax.Array:
         even, odd = even + one, odd + other
     middle = 0.355028053887817239260 * even - 0.258819403792806798405 * odd
     made = jnp.where(x < -2.09, left, jnp.where(x >= 2.09, right, middle))
-    return jnp.where(jnp.isinf(x), jnp.nan, jnp.where(x > 103.892, 0, made))
+    return jnp.where(jnp.isinf(x), np.nan, jnp.where(x > 103.892, 0, made))
 
 
 def _spherical_j0(x: jax.Array) -> jax.Array:

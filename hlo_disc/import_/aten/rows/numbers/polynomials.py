@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 
 from hlo_disc.import_.aten.rows.numbers.special import function
+from hlo_disc.import_.jax_later import jax, jnp
 
 
 class Recurrence(NamedTuple):
@@ -52,14 +52,14 @@ _OTHERS = {
 
 def _polynomial(kind: Recurrence, shifted: bool) -> Callable[[jax.Array, jax.Array], jax.Array]:
     def evaluate(x: jax.Array, n: jax.Array) -> jax.Array:
-        degree = n.astype(jnp.int64)
+        degree = n.astype(np.int64)
         x = x + x - 1 if shifted else x
         stepped = degree
         if kind.closed:
             is_closed = (degree >= (7 if shifted else kind.closed[0])) & (jnp.abs(x) < 1)
             stepped = jnp.where(is_closed, 0, degree)
         if kind.highest:
-            too_high = degree > (128 if x.dtype == jnp.float32 else 512)
+            too_high = degree > (128 if x.dtype == np.float32 else 512)
             stepped = jnp.where(too_high, 0, degree)
         top = jnp.max(stepped, initial=1)
 
@@ -69,13 +69,13 @@ def _polynomial(kind: Recurrence, shifted: bool) -> Callable[[jax.Array, jax.Arr
             active = k <= stepped
             return k + 1, jnp.where(active, made, last), jnp.where(active, last, before)
 
-        start = jnp.asarray(2, jnp.int64), kind.first(x), jnp.ones_like(x)
+        start = jnp.asarray(2, np.int64), kind.first(x), jnp.ones_like(x)
         _, made, _ = jax.lax.while_loop(lambda state: state[0] <= top, body, start)
         made = jnp.where(degree == 0, 1, made)
         if kind.closed:
             made = jnp.where(is_closed, kind.closed[1](degree.astype(x.dtype), jnp.arccos(x)), made)
         if kind.highest:
-            made = jnp.where(too_high, jnp.nan, made)
+            made = jnp.where(too_high, np.nan, made)
         return jnp.where(degree < 0, 0, made)
 
     return evaluate

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
@@ -15,6 +13,7 @@ from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax, traced
 from hlo_disc.import_.handlers.arrays import Array
+from hlo_disc.import_.jax_later import jax, jnp
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -48,13 +47,13 @@ def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     start = jnp.where(defined, q, jnp.ones_like(q)), jnp.zeros_like(q)
     a, sum_ = jax.lax.while_loop(lambda state: jnp.any(state[0] < 0), step, start)
     value = jnp.where(defined, sum_ + jax.lax.zeta(x, a), jax.lax.zeta(x, q))
-    value = jnp.where((q <= 0) & (jnp.floor(q) == q), jnp.inf, value)
-    return jnp.where(x < 1, jnp.nan, jnp.where(x == 1, jnp.inf, value))
+    value = jnp.where((q <= 0) & (jnp.floor(q) == q), np.inf, value)
+    return jnp.where(x < 1, np.nan, jnp.where(x == 1, np.inf, value))
 
 
 def _digamma(x: jax.Array) -> jax.Array:
     """Compute digamma. At 0 it is infinite, with the sign opposite to the argument's."""
-    return jnp.where(x == 0, jnp.copysign(jnp.inf, -x), jax.lax.digamma(x))
+    return jnp.where(x == 0, jnp.copysign(np.inf, -x), jax.lax.digamma(x))
 
 
 def _polygamma(r: AtenReader, order: int, x: Array) -> Array:

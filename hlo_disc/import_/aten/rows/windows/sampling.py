@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.formulas.images import STEEP, cubic_taps
 from hlo_disc.import_.handlers.arrays import Array
+from hlo_disc.import_.jax_later import jax, jnp
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -52,7 +52,7 @@ def _read(x: jax.Array, places: Sequence[jax.Array], padding: int, align: bool) 
     for place, size in zip(places, sizes, strict=True):
         bounded = _bounded(place, size, padding, align)
         inside = inside & (bounded >= 0) & (bounded <= size - 1)
-        at.append(jnp.clip(bounded.astype(jnp.int64), 0, size - 1))
+        at.append(jnp.clip(bounded.astype(np.int64), 0, size - 1))
     one = jax.vmap(lambda image, *indices: image[(slice(None), *indices)])
     return jnp.where(jnp.expand_dims(inside, 1), one(x, *at), 0)
 

@@ -1,6 +1,7 @@
 """Norms of layers, groups and batches, as PyTorch's kernels compute them. Those of 16-bit floats are computed in f32.
 
-PyTorch could decompose them. It takes some 20 ms for each norm, and traces ten ops in the place of one.
+PyTorch could decompose them, and their gradients. It takes tens of milliseconds for each, and traces ten ops in the
+place of one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ def _typed(r: AtenReader, *results: Array) -> list[Array]:
     return [x.cast(out.dtype) for x, out in zip(results, r.outs, strict=False)]
 
 
+def _where(r: AtenReader, asked: Sequence[bool], *results: Array) -> list[Array | None]:
+    """Return the gradients that are asked for. PyTorch has types of these alone."""
+    types = iter(r.outs)
+    return [x.cast(next(types).dtype) if one else None for x, one in zip(results, asked, strict=True)]
+
+
 def _layer_norm(
     r: AtenReader, x: Array, shape: Sequence[object], weight: Array | None, bias: Array | None, epsilon: float
 ) -> list[Array]:
@@ -47,6 +54,29 @@ def _layer_norm(
     mean, variance = _moments(wide, range(x.rank - len(shape), x.rank))
     inverse = (variance + epsilon).op("rsqrt")
     return _typed(r, _affine((wide - mean) * inverse, weight, bias), mean, inverse)
+
+
+def _layer_norm_grad(
+    r: AtenReader,
+    grad: Array,
+    x: Array,
+    shape: Sequence[object],
+    mean: Array,
+    inverse: Array,
+    weight: Array | None,
+    bias: Array | None,
+    asked: Sequence[bool],
+) -> list[Array | None]:
+    """Return the gradients of the input, the weight and the bias."""
+    dtype, first = computed(x.dtype), x.rank - len(shape)
+    inner, outer = range(first, x.rank), range(first)
+    grad, mean, inverse = grad.cast(dtype), mean.cast(dtype), inverse.cast(dtype)
+    normal = (x.cast(dtype) - mean) * inverse
+    change = _affine(grad, weight, None)
+    count = x.count(inner, dtype)
+    centred = change * count - change.sum(inner, True) - normal * (change * normal).sum(inner, True)
+    present = asked[0], asked[1] and weight is not None, asked[2] and bias is not None
+    return _where(r, present, centred * (inverse / count), (grad * normal).sum(outer), grad.sum(outer))
 
 
 def _group_norm(
@@ -84,6 +114,37 @@ def _group_norm(
         offset = spread(shift if bias is None else shift + in_groups(bias))
     made = made if offset is None else made + offset
     return _typed(r, made, mean.reshape((batch, groups)), inverse.reshape((batch, groups)))
+
+
+def _group_norm_grad(
+    r: AtenReader,
+    grad: Array,
+    x: Array,
+    mean: Array,
+    inverse: Array,
+    weight: Array | None,
+    batch: Dim | int,
+    channels: Dim | int,
+    inner: Dim | int,
+    groups: int,
+    asked: Sequence[bool],
+) -> list[Array | None]:
+    """Return the gradients of the input, the weight and the bias."""
+    dtype, each = computed(x.dtype), Dim.of(channels) // groups
+    grad, wide = (y.cast(dtype).reshape((batch, groups, each, inner)) for y in (grad, x))
+    mean, inverse = (y.cast(dtype).reshape((batch, groups, 1, 1)) for y in (mean, inverse))
+    scale = inverse
+    sums = by_channels = (grad * wide).sum(3, True), grad.sum(3, True)
+    if weight is not None:
+        line = weight.cast(dtype).reshape((1, groups, each, 1))
+        scale, sums = inverse * line, (sums[0] * line, sums[1] * line)
+    products, total = (y.sum(2, True) for y in sums)
+    share = (1 / wide.count((2, 3), F64)).cast(dtype)
+    slope = (total * mean - products) * inverse * inverse * inverse * share
+    offset = -slope * mean - total * inverse * share
+    made = (grad * scale + wide * slope + offset).reshape(x.shape)
+    of_weight = ((by_channels[0] - by_channels[1] * mean) * inverse).sum(0).reshape((channels,))
+    return _where(r, asked, made, of_weight, by_channels[1].sum(0).reshape((channels,)))
 
 
 def _over_channels(x: Array, line: Array) -> Array:
@@ -154,7 +215,6 @@ def _batch_norm_grad(
 ) -> list[Array | None]:
     """Return the gradients of the input, the weight and the bias."""
     dtype, axes = computed(x.dtype), _others(x)
-    narrow = x.dtype, *2 * [x.dtype if weight is None else weight.dtype]
     lines = (saved_mean, saved_inverse) if training else (mean, variance)
     m, inverse = (line.cast(dtype) for line in lines if line is not None)
     if not training:
@@ -167,13 +227,14 @@ def _batch_norm_grad(
         each = (1 / x.count(axes, F64)).cast(dtype)
         slope, offset = weighted * each * (inverse * inverse), sums * each
         change = grad - centred * _over_channels(x, slope) - _over_channels(x, offset)
-    made = change * _over_channels(x, scale), weighted * inverse, sums
-    return [y.cast(t) if one else None for y, t, one in zip(made, narrow, (True, *asked[1:]), strict=True)]
+    return _where(r, (True, *asked[1:]), change * _over_channels(x, scale), weighted * inverse, sums)
 
 
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.native_layer_norm.default": _layer_norm,
+    "aten.native_layer_norm_backward.default": _layer_norm_grad,
     "aten.native_group_norm.default": _group_norm,
+    "aten.native_group_norm_backward.default": _group_norm_grad,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "aten._native_batch_norm_legit_functional.default": _batch_norm_functional,
     "aten.native_batch_norm_backward.default": _batch_norm_grad,

@@ -92,7 +92,7 @@ def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = _square(r, operands[0])
 
     def fn(a: jax.Array) -> jax.Array:
-        root = jnp.vectorize(lambda x: jax.scipy.linalg.sqrtm(x), signature="(n,n)->(n,n)")(a)
+        root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(a)
         if jnp.iscomplexobj(a):
             return root
         (values,) = lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)

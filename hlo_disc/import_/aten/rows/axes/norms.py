@@ -1,7 +1,7 @@
-"""Norms of layers, groups and batches, as PyTorch's kernels compute them. Those of 16-bit floats are computed in f32.
+"""Norms of layers, groups and batches, and their gradients. Those of 16-bit floats are computed in f32.
 
-PyTorch could decompose them, and their gradients. It takes tens of milliseconds for each, and traces ten ops in the
-place of one.
+PyTorch could decompose them. It takes tens of milliseconds for each, and traces ten ops in the place of one. Source:
+these decompositions (`torch/_decomp`, `torch/_refs`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ def _affine(x: Array, weight: Array | None, bias: Array | None, axes: Sequence[i
 
 
 def _typed(r: AtenReader, *results: Array) -> list[Array]:
+    """Convert to the types that PyTorch has found for the first results of the op."""
     return [x.cast(out.dtype) for x, out in zip(results, r.outs, strict=False)]
 
 
-def _where(r: AtenReader, asked: Sequence[bool], *results: Array) -> list[Array | None]:
+def _gradients(r: AtenReader, asked: Sequence[bool], *all_: Array) -> list[Array | None]:
     """Return the gradients that are asked for. PyTorch has types of these alone."""
     types = iter(r.outs)
-    return [x.cast(next(types).dtype) if one else None for x, one in zip(results, asked, strict=True)]
+    return [x.cast(next(types).dtype) if one else None for x, one in zip(all_, asked, strict=True)]
 
 
 def _layer_norm(
@@ -76,7 +77,12 @@ def _layer_norm_grad(
     count = x.count(inner, dtype)
     centred = change * count - change.sum(inner, True) - normal * (change * normal).sum(inner, True)
     present = asked[0], asked[1] and weight is not None, asked[2] and bias is not None
-    return _where(r, present, centred * (inverse / count), (grad * normal).sum(outer), grad.sum(outer))
+    return _gradients(r, present, centred * (inverse / count), (grad * normal).sum(outer), grad.sum(outer))
+
+
+def _in_groups(line: Array, groups: int) -> Array:
+    """Lay out a vector of channels as (1, groups, channels of a group, 1)."""
+    return line.reshape((1, groups, line.shape[0] // groups, 1))
 
 
 def _group_norm(
@@ -101,18 +107,15 @@ def _group_norm(
         whole = line.broadcast((Dim.of(batch), Dim.of(groups), each, Dim.of(1)))
         return whole.reshape((batch, channels, *(1,) * (x.rank - 2)))
 
-    def in_groups(line: Array) -> Array:
-        return line.cast(wide.dtype).reshape((1, groups, each, 1))
-
     if weight is None:
         made = (wide - spread(mean)) * spread(inverse)
-        offset = None if bias is None else spread(in_groups(bias))
-    else:
-        scale = inverse * in_groups(weight)
+    else:  # one product and one sum an element
+        scale = inverse * _in_groups(weight.cast(wide.dtype), groups)
         shift = -mean * scale
-        made = wide * spread(scale)
-        offset = spread(shift if bias is None else shift + in_groups(bias))
-    made = made if offset is None else made + offset
+        if bias is not None:
+            shift = shift + _in_groups(bias.cast(wide.dtype), groups)
+        made, bias = wide * spread(scale) + spread(shift), None
+    made = _affine(made, None, bias, (_CHANNELS,))
     return _typed(r, made, mean.reshape((batch, groups)), inverse.reshape((batch, groups)))
 
 
@@ -133,18 +136,18 @@ def _group_norm_grad(
     dtype, each = computed(x.dtype), Dim.of(channels) // groups
     grad, wide = (y.cast(dtype).reshape((batch, groups, each, inner)) for y in (grad, x))
     mean, inverse = (y.cast(dtype).reshape((batch, groups, 1, 1)) for y in (mean, inverse))
-    scale = inverse
-    sums = by_channels = (grad * wide).sum(3, True), grad.sum(3, True)
+    of_channels = (grad * wide).sum(3, True), grad.sum(3, True)
+    scale, weighted = inverse, of_channels
     if weight is not None:
-        line = weight.cast(dtype).reshape((1, groups, each, 1))
-        scale, sums = inverse * line, (sums[0] * line, sums[1] * line)
-    products, total = (y.sum(2, True) for y in sums)
+        line = _in_groups(weight.cast(dtype), groups)
+        scale, weighted = inverse * line, (of_channels[0] * line, of_channels[1] * line)
+    products, total = (y.sum(2, True) for y in weighted)
     share = (1 / wide.count((2, 3), F64)).cast(dtype)
     slope = (total * mean - products) * inverse * inverse * inverse * share
     offset = -slope * mean - total * inverse * share
     made = (grad * scale + wide * slope + offset).reshape(x.shape)
-    of_weight = ((by_channels[0] - by_channels[1] * mean) * inverse).sum(0).reshape((channels,))
-    return _where(r, asked, made, of_weight, by_channels[1].sum(0).reshape((channels,)))
+    lines = (of_channels[0] - of_channels[1] * mean) * inverse, of_channels[1]
+    return _gradients(r, asked, made, *(y.sum(0).reshape((channels,)) for y in lines))
 
 
 def _over_channels(x: Array, line: Array) -> Array:
@@ -227,7 +230,8 @@ def _batch_norm_grad(
         each = (1 / x.count(axes, F64)).cast(dtype)
         slope, offset = weighted * each * (inverse * inverse), sums * each
         change = grad - centred * _over_channels(x, slope) - _over_channels(x, offset)
-    return _where(r, (True, *asked[1:]), change * _over_channels(x, scale), weighted * inverse, sums)
+    # PyTorch returns the input's whether or not it is asked for.
+    return _gradients(r, (True, *asked[1:]), change * _over_channels(x, scale), weighted * inverse, sums)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

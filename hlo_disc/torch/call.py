@@ -35,24 +35,7 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
         run = first
     nothing = [] if arguments or numbers else [_NOTHING]
     draw = _seed if interface.random else tuple
-
-    inputs = executable.linked.inputs
-    where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(inputs) for axis in range(len(x.shape))}
-
-    @functools.cache
-    def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]], dict[str, int]]:
-        """Return a size as an expression over sizes and outputs of a call, and where the symbols of these stand.
-
-        The symbol of a size stands at (input, axis), a computed symbol at the number of an output.
-        """
-        passed = d.substitute(interface.bindings)
-        read = {name: where[name] for name in passed.symbols if name in where}
-        return passed, read, {name: interface.computed[name] for name in passed.symbols if name not in where}
-
-    def size(d: Dim, tensors: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> int:
-        passed, read, computed = of_call(d)
-        known = {name: tensors[i].shape[axis] for name, (i, axis) in read.items()}
-        return passed.evaluate(known | {name: int(made[i]) for name, i in computed.items()})
+    size = _sizes(executable, interface)
 
     def call(*args: torch.Tensor | int) -> list[object]:
         tensors = [args[i] for i in arguments]
@@ -79,6 +62,31 @@ def caller(executable: Executable, interface: Interface) -> Callable[..., list[o
     if every and all(x == Result(output=i) for i, x in enumerate(results)):
         return lambda *args: list(run(*args))
     return call
+
+
+def _sizes(
+    executable: Executable, interface: Interface
+) -> Callable[[Dim, Sequence[torch.Tensor], Sequence[torch.Tensor]], int]:
+    """Return a function from a size, the tensors of a call and its outputs to the size at this call."""
+    inputs = executable.linked.inputs
+    where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(inputs) for axis in range(len(x.shape))}
+
+    @functools.cache
+    def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]], dict[str, int]]:
+        """Return a size as an expression over sizes and outputs of a call, and where the symbols of these stand.
+
+        The symbol of a size stands at (input, axis), a computed symbol at the number of an output.
+        """
+        passed = d.substitute(interface.bindings)
+        read = {name: where[name] for name in passed.symbols if name in where}
+        return passed, read, {name: interface.computed[name] for name in passed.symbols if name not in where}
+
+    def size(d: Dim, tensors: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> int:
+        passed, read, computed = of_call(d)
+        known = {name: tensors[i].shape[axis] for name, (i, axis) in read.items()}
+        return passed.evaluate(known | {name: int(made[i]) for name, i in computed.items()})
+
+    return size
 
 
 def _viewed(x: torch.Tensor, shape: list[int], strides: list[int], offset: int, kind: ElementsOf) -> torch.Tensor:

@@ -217,6 +217,21 @@ def test_no_file_is_too_long():
         assert len(path.read_text().splitlines()) <= 500, path
 
 
+def long_functions(text: str) -> list[str]:
+    """Return the functions of more than 60 lines, from `def` on, with the docstring and the functions within."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(parsed(text)) if isinstance(node, kinds)]
+    return [node.name for node in nodes if (node.end_lineno or 0) - node.lineno >= 60]
+
+
+def test_no_function_is_too_long():
+    inner = "@cache\ndef f():\n    def g():\n" + "        1\n" * 58
+    assert [long_functions(text) for text in (inner, inner + "    return g")] == [[], ["f"]]
+    found = {short(path): long_functions(path.read_text()) for path in files()}
+    found |= {path.name: long_functions(path.read_text()) for path in (ROOT.parent / "benchmarks").rglob("*.py")}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
 def test_docstrings_say_what_something_is_or_does():
     """Docstrings begin with a verb, or with a noun and its article."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

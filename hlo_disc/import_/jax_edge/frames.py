@@ -4,9 +4,67 @@ from __future__ import annotations
 
 import dis
 import inspect
-from types import FrameType
+import os
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
 
-from jax._src import core
+import jax
+import jaxlib
+from jax._src import core, source_info_util
+from jax._src.export import shape_poly
+
+_LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
+_OURS = str(Path(__file__).parents[2]) + os.sep
+_NOT_USERS = (*_LIBRARIES, _OURS)
+_LOWERING = str(Path(__file__).parents[1] / "jax.py")
+_COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
+
+
+def user_line() -> str:
+    """Return the innermost line that is neither JAX's nor ours, as "model.py:12"; else ""."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name == _LOWERING:  # all of the user's is above it, but for what JAX noted of the operation
+            noted = source_info_util.user_frames(source_info_util.current().traceback)
+            found = next((f for f in noted if not f.file_name.startswith(_OURS)), None)
+            return f"{os.path.basename(found.file_name)}:{found.start_line}" if found else ""
+        if not name.startswith(_NOT_USERS) and not _is_generated(frame.f_code):
+            return f"{os.path.basename(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def asked_by_user() -> bool:
+    """Whether user code asks: the frame that is two below, or the user of the dataclass whose method that frame is."""
+    asking = sys._getframe(2)
+    if asking.f_code.co_filename.startswith(_NOT_USERS):
+        return False
+    frame: FrameType | None = asking
+    while frame is not None and _is_generated(frame.f_code):
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith(_NOT_USERS)
+
+
+def _is_generated(code: CodeType) -> bool:
+    """Whether it is a method of a dataclass, which Python has written."""
+    return code.co_filename == "<string>" and code.co_name.startswith("__")
+
+
+def is_lookup(frame: FrameType) -> bool:
+    """Whether a frame asks for an equality only to find an entry of a table.
+
+    JAX's tables have sizes in their keys, and compare keys whose hashes agree in a few bits. Nobody wants to know then
+    whether a size is 3. Such a comparison comes from the `__eq__` of a larger object, or from inside a call, and is not
+    written in the running code.
+    """
+    code = frame.f_code
+    if code.co_name == "__ne__" and code.co_filename == shape_poly.__file__:
+        return frame.f_back is not None and is_lookup(frame.f_back)
+    if code.co_filename.startswith(_LIBRARIES):
+        return code.co_name == "__eq__" or code.co_code[frame.f_lasti] not in _COMPARISONS
+    return code.co_name == "__eq__" and _is_generated(code)
 
 
 def asking_frame(frame: FrameType) -> FrameType:

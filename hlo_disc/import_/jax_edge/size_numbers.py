@@ -297,7 +297,7 @@ _OPS: dict[str, Callable[..., MlirValue]] = {
 }
 
 
-# What of JAX takes Python's numbers
+# What stands in the place of functions of JAX's that take Python's numbers
 
 
 class _Known(ModuleType):
@@ -309,104 +309,126 @@ class _Known(ModuleType):
         return getattr(core, name)
 
 
+_convert, _of_type = lax._convert_element_type, lax._const
+_make, _lift, _evaluate = array_constructors.array, lax.asarray, mlir.eval_dynamic_shape
+_eye, _arange, _seed = lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed
+
+
+def _converted(
+    operand: ArrayLike,
+    new_dtype: DTypeLike | None = None,
+    weak_type: bool = False,
+    sharding: jax.sharding.Sharding | None = None,
+    *rest: object,
+    **options: object,
+) -> jax.Array:
+    number = exact_of(operand)
+    if number is None or not isinstance(new_dtype, np.dtype) or new_dtype == dtypes.float0 or sharding is not None:
+        return _convert(operand, new_dtype, weak_type, sharding, *rest, **options)
+    return scalar(number, new_dtype, bool(weak_type), "")  # as of an int, which JAX lets wrap
+
+
+def _const(example: ArrayLike, value: ArrayLike) -> ArrayLike:
+    """Make a constant of the example's type. A size stays a size wherever integers stay Python's."""
+    number = exact_of(value)
+    if number is None:
+        return _of_type(example, value)
+    return value if type(example) is int else scalar(number, lax.dtype(example))
+
+
+@functools.wraps(_make)
+def _array(object: object, dtype: DTypeLike | None = None, *args: object, **options: object) -> jax.Array:
+    number = exact_of(object)
+    if number is not None:
+        type_ = lax.dtype(object) if dtype is None else dtypes.canonicalize_dtype(dtype)
+        object = scalar(number, type_, weak_type=dtype is None)
+    return _make(object, dtype, *args, **options)
+
+
+def _lifted(x: ArrayLike) -> jax.Array:
+    number = exact_of(x)
+    return _lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
+
+
+def _evaluated(ctx: mlir.LoweringRuleContext, shape: Sequence[Size]) -> tuple[int | MlirValue, ...]:
+    """Return the sizes of a shape, each by one op."""
+    if not all(isinstance(n, int) or is_traced(n) for n in shape):
+        return _evaluate(ctx, shape)
+    type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
+    symbolic = dict.fromkeys(dim_of(n) for n in shape if not isinstance(n, int))
+    values = {size: size_op(ctx, size, type_) for size in symbolic}
+    return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
+
+
+@functools.wraps(_eye)
+def _diagonal(N: Size, M: Size | None = None, k: Size = 0, *args: object, **options: object) -> jax.Array:
+    if is_traced(k):
+        k = lax._clip_int_to_valid_range(k, np.int32, "argument `k` of jax.numpy.eye")
+    return _eye(N, M, k, *args, **options)
+
+
+def _ranged(start: Size, stop: Size, step: Size, dtype: DTypeLike) -> jax.Array:
+    """Return a range that starts at or ends with a size, which wraps as an int does in JAX."""
+    if not is_traced(start):
+        return _arange(start, stop, step, dtype)
+    return lax.add(lax.convert_element_type(start, dtype), _arange(0, stop - start, step, dtype))
+
+
+@functools.wraps(_seed)
+def _seeded(seeds: ArrayLike, *args: object, **options: object) -> jax.Array:
+    """Seed with the lowest bits of a size, as JAX does with those of an int."""
+    if is_traced(seeds):
+        seeds = scalar(seeds, dtypes.canonicalize_dtype(np.int64), fits="")
+    return _seed(seeds, *args, **options)
+
+
+def _powered(before: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Raise to an integer power; JAX multiplies, so the exponent has no type."""
+
+    @functools.wraps(before)
+    def operation(x: ArrayLike, y: ArrayLike, /, *rest: object) -> jax.Array:
+        exponent = exact_of(y)
+        if rest or _kind(exponent) is not int or exact_of(x) is not None:
+            return before(x, y, *rest)
+        return lax.integer_pow(*util.promote_dtypes_numeric(x), exponent)
+
+    return operation
+
+
+def _as_scalar(
+    before: Callable[[SymbolicSize], jax.Array], fits: str = "used"
+) -> Callable[[SymbolicSize], Exact | jax.Array]:
+    return lambda self: _noted(self, fits) if is_traced(self) else before(self)
+
+
+_power = _powered(ufuncs.power)
+_REPLACEMENTS: tuple[tuple[object, str, object], ...] = (
+    (mlir, "eval_dynamic_shape", _evaluated),
+    (lax, "_convert_element_type", _converted),
+    (lax, "_const", _const),
+    (lax, "asarray", _lifted),
+    *((module, "array", _array) for module in (array_constructors, index_tricks, lax_numpy, jax.numpy)),
+    (lax_numpy, "_eye", _diagonal),
+    (lax_numpy, "_arange_dynamic", _ranged),
+    (prng, "random_seed", _seeded),
+    (ufuncs, "power", _power),
+    (jax.numpy, "power", _power),
+    (indexing, "core", _Known(core.__name__)),
+    (_Size, "__jax_array__", _as_scalar(_Size.__jax_array__)),
+    (core, "dimension_as_value", _as_scalar(core.dimension_as_value)),  # the function has an int stay one
+    (_Size, "dimension_as_value", _as_scalar(_Size.dimension_as_value, "made")),  # of an argument of a jitted function
+)
+
+
 @functools.cache
 def install() -> None:
     """Replace the functions, once a process, before `size_questions` does."""
-    convert, of_type = lax._convert_element_type, lax._const
-    make, lift, evaluate = array_constructors.array, lax.asarray, mlir.eval_dynamic_shape
-    power, eye, arange, seed = ufuncs.power, lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed
-
-    def converted(
-        operand: ArrayLike,
-        new_dtype: DTypeLike | None = None,
-        weak_type: bool = False,
-        sharding: jax.sharding.Sharding | None = None,
-        *rest: object,
-        **options: object,
-    ) -> jax.Array:
-        number = exact_of(operand)
-        if number is None or not isinstance(new_dtype, np.dtype) or new_dtype == dtypes.float0 or sharding is not None:
-            return convert(operand, new_dtype, weak_type, sharding, *rest, **options)
-        return scalar(number, new_dtype, bool(weak_type), "")  # as of an int, which JAX lets wrap
-
-    def const(example: ArrayLike, value: ArrayLike) -> ArrayLike:
-        """Make a constant of the example's type. A size stays a size wherever integers stay Python's."""
-        number = exact_of(value)
-        if number is None:
-            return of_type(example, value)
-        return value if type(example) is int else scalar(number, lax.dtype(example))
-
-    @functools.wraps(make)
-    def array(object: object, dtype: DTypeLike | None = None, *args: object, **options: object) -> jax.Array:
-        number = exact_of(object)
-        if number is not None:
-            type_ = lax.dtype(object) if dtype is None else dtypes.canonicalize_dtype(dtype)
-            object = scalar(number, type_, weak_type=dtype is None)
-        return make(object, dtype, *args, **options)
-
-    def lifted(x: ArrayLike) -> jax.Array:
-        number = exact_of(x)
-        return lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
-
-    def evaluated(ctx: mlir.LoweringRuleContext, shape: Sequence[Size]) -> tuple[int | MlirValue, ...]:
-        """Return the sizes of a shape, each by one op."""
-        if not all(isinstance(n, int) or is_traced(n) for n in shape):
-            return evaluate(ctx, shape)
-        type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
-        symbolic = dict.fromkeys(dim_of(n) for n in shape if not isinstance(n, int))
-        values = {size: size_op(ctx, size, type_) for size in symbolic}
-        return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
-
-    @functools.wraps(eye)
-    def diagonal(N: Size, M: Size | None = None, k: Size = 0, *args: object, **options: object) -> jax.Array:
-        if is_traced(k):
-            k = lax._clip_int_to_valid_range(k, np.int32, "argument `k` of jax.numpy.eye")
-        return eye(N, M, k, *args, **options)
-
-    def ranged(start: Size, stop: Size, step: Size, dtype: DTypeLike) -> jax.Array:
-        """Return a range that starts at or ends with a size, which wraps as an int does in JAX."""
-        if not is_traced(start):
-            return arange(start, stop, step, dtype)
-        return lax.add(lax.convert_element_type(start, dtype), arange(0, stop - start, step, dtype))
-
-    @functools.wraps(seed)
-    def seeded(seeds: ArrayLike, *args: object, **options: object) -> jax.Array:
-        """Seed with the lowest bits of a size, as JAX does with those of an int."""
-        if is_traced(seeds):
-            seeds = scalar(seeds, dtypes.canonicalize_dtype(np.int64), fits="")
-        return seed(seeds, *args, **options)
-
-    def powered(before: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        """Raise to an integer power; JAX multiplies, so the exponent has no type."""
-
-        @functools.wraps(before)
-        def operation(x: ArrayLike, y: ArrayLike, /, *rest: object) -> jax.Array:
-            exponent = exact_of(y)
-            if rest or _kind(exponent) is not int or exact_of(x) is not None:
-                return before(x, y, *rest)
-            return lax.integer_pow(*util.promote_dtypes_numeric(x), exponent)
-
-        return operation
-
-    def as_scalar(
-        before: Callable[[SymbolicSize], jax.Array], fits: str = "used"
-    ) -> Callable[[SymbolicSize], Exact | jax.Array]:
-        return lambda self: _noted(self, fits) if is_traced(self) else before(self)
-
-    mlir.eval_dynamic_shape = evaluated
-    lax._convert_element_type, lax._const, lax.asarray = converted, const, lifted
-    for module in (array_constructors, index_tricks, lax_numpy, jax.numpy):
-        module.array = array  # type: ignore[union-attr]
-    lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed = diagonal, ranged, seeded
-    ufuncs.power = jax.numpy.power = powered(power)
-    indexing.core = _Known(core.__name__)
-    _Size.__jax_array__ = as_scalar(_Size.__jax_array__)
-    core.dimension_as_value = as_scalar(core.dimension_as_value)  # the function has an int stay one
-    _Size.dimension_as_value = as_scalar(_Size.dimension_as_value, "made")  # of an argument of a jitted function
+    for owner, name, replacement in _REPLACEMENTS:
+        setattr(owner, name, replacement)
     for kind in (_Size, core.Tracer):
         for name in _FLOATS:
             for method, reflected in ((f"__{name}__", False), (f"__r{name}__", True)):
                 setattr(kind, method, _of_numbers(name, getattr(kind, method), reflected))
     for kind in (core.Tracer, ArrayImpl):
-        kind.__pow__ = powered(kind.__pow__)
+        kind.__pow__ = _powered(kind.__pow__)
     core.Tracer.__neg__ = _of_numbers("neg", core.Tracer.__neg__)

@@ -304,14 +304,11 @@ class Flow:
                 for at, name in enumerate(self.symbols, self.env.symbols)
             }
             sizes = Sizes(b, symbols, self.graph.facts)
-            memory = dict(zip(values, buffers, strict=False))
-            packed = {p.packing: m for p, m in zip(self.packs, buffers[len(values) :], strict=False)}
-            outputs = buffers[len(values) + len(self.packs) :]
             known = {v: i for v, i in self.placement.outputs.items() if self.placement.is_known(*v.shape)}
-            memory |= {value: outputs[i] for value, i in known.items()}
-            offsets, _ = self._offsets(sizes)
-            for value, slot in self.placement.places.items():
-                memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
+            count = len(values) + len(self.packs)
+            packed = {p.packing: m for p, m in zip(self.packs, buffers[len(values) : count], strict=True)}
+            memory = dict(zip(values, buffers, strict=False)) | {v: buffers[count + i] for v, i in known.items()}
+            memory |= self._views(arena, sizes)
 
             def launch(group: Group, buffer: Callable[[Value], Val]) -> None:
                 step = self.scheduled.steps[group]
@@ -347,6 +344,14 @@ class Flow:
             with b.over(b.simd if self.device.host_memory else DeviceMemory(b)):
                 emitter.scope(self.plan.scope, frame, prepare if self.placement.late else None)
             b.return_(b.const(0, b.i32))
+
+    def _views(self, arena: Val, sizes: Sizes) -> dict[Value, Val]:
+        """Return the parts of the arena in which values lie."""
+        offsets, _ = self._offsets(sizes)
+        return {
+            value: self.b.view(arena, offsets[slot], self.b.memory_type(value.dtype), sizes.count(value.shape))
+            for value, slot in self.placement.places.items()
+        }
 
     def _failure(self, op: Op, number: int) -> Callable[..., None]:
         """Build (call, env, values of a guard's message): store them in `env`, and let `main` return the guard's

@@ -23,7 +23,7 @@ _PLUMBING = ("_src/export/shape_poly.py", "_src/core.py", "_src/util.py")
 @contextmanager
 def innermost_lines() -> Iterator[None]:
     """Let statistics name the line that asked itself, as "numpy/reductions.py:12 _var"."""
-    with mock.patch.object(size_questions, "_user_line", _innermost):
+    with mock.patch.object(size_questions, "user_line", _innermost):
         yield
 
 

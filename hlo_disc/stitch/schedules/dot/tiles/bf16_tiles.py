@@ -11,11 +11,13 @@ memory is what it waits for. Actions are those of `kernel_ops.TileAction`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from hlo_disc.kernel_ops import TileConfig, TileDot, TileLoad, TileRelease, TileStore, TileZero
+from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.matrix import act, address
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
@@ -53,23 +55,10 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
         panel_rest = Operand(rest.buffer, rest.at + ROWS * WORDS, (LINES * WORDS,))
         step = axis.col_stride
         columns = Operand(panel.buffer, panel.at, panel.strides or (WORDS,))
-        (vector,) = columns.strides
 
         def copy_rest() -> None:
-            """Copy the end of K to fast memory: what is beside it belongs to other rows, and may be NaN."""
-            mask, at = b.lanes.first(left, DEPTH), whole * DEPTH
-            with b.loop(0, rows) as loop:
-                x = b.load(row.buffer, row.at + loop.i * row.strides[0] + at, DEPTH, mask)
-                b.store(x, row_rest.buffer, row_rest.at + loop.i * DEPTH)
-            pairs, first = b.ceil_div(left, 2), panel.at + whole * LINES * step
-            for j in range(vectors):
-                to = panel_rest.at + j * LINES * WORDS
-                with b.loop(0, pairs) as loop:
-                    y = b.load(panel.buffer, first + loop.i * step + vector * j, WORDS)
-                    b.store(y, panel_rest.buffer, to + loop.i * WORDS)
-                with b.loop(pairs, LINES) as loop:
-                    zero = b.const(0, b.memory_type(types.sum), WORDS)
-                    b.store(zero, panel_rest.buffer, to + loop.i * WORDS)
+            to = row_rest, panel_rest
+            _copy_rest(b, b.memory_type(types.sum), vectors, rows, (row, columns), to, step, (whole, left))
 
         def blocks(high: int) -> None:
             """Compute the sums over K of so many blocks of rows."""
@@ -88,23 +77,12 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
                 for number, place in places.items():
                     act(TileLoad(number), *at(*place), bytes_)
 
-            def products(x: Operand, y: Operand, y_stride: Scalar) -> None:
-                (x_stride,), (y_vector,) = x.strides, y.strides
-                x_bytes, y_bytes = b.wide(x_stride * _BF16), b.wide(y_stride * _WORD)
-                for r in range(high):
-                    where = address(b, x.buffer, x.at + x_stride * (r * LINES), _BF16)
-                    act(TileLoad(_FIRST_ROWS + r), *where, x_bytes)
-                for c in range(vectors):
-                    where = address(b, y.buffer, y.at + y_vector * c, _WORD)
-                    act(TileLoad(_FIRST_COLUMNS + c), *where, y_bytes)
-                for r, c in places.values():
-                    act(TileDot(2 * r + c, _FIRST_ROWS + r, _FIRST_COLUMNS + c))
-
             b.if_(b.compare("==", done, 0), clear, take)
             with b.loop(0, whole) as loop:
                 x = Operand(row.buffer, row.at + loop.i * DEPTH, row.strides)
-                products(x, replace(columns, at=panel.at + loop.i * LINES * step), step)
-            b.if_(has_rest, lambda: products(row_rest, panel_rest, WORDS))
+                y = replace(columns, at=panel.at + loop.i * LINES * step)
+                _add_products(b, high, vectors, x, y, step)
+            b.if_(has_rest, lambda: _add_products(b, high, vectors, row_rest, panel_rest, WORDS))
             for number, place in places.items():
                 act(TileStore(number), *at(*place), bytes_)
 
@@ -112,6 +90,49 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
         b.if_(b.compare(">", rows, LINES), partial(blocks, 2), partial(blocks, 1))
 
     return routine(b, ("register tile", types, vectors, packed), f"register_tile{vectors}_", operands, body)
+
+
+def _copy_rest(
+    b: Builder,
+    word: ir.Type,
+    vectors: int,
+    rows: Val,
+    operands: tuple[Operand, Operand],
+    rest: tuple[Operand, Operand],
+    step: Scalar,
+    axis: tuple[Scalar, Scalar],
+) -> None:
+    """Copy the end of K to fast memory: what is beside it belongs to other rows, and may be NaN.
+
+    operands, rest: of rows and of columns, whose lines are `step` apart. axis: K in whole lines, and what is left.
+    """
+    (row, columns), (row_rest, panel_rest), (whole, left) = operands, rest, axis
+    mask, at = b.lanes.first(left, DEPTH), whole * DEPTH
+    with b.loop(0, rows) as loop:
+        x = b.load(row.buffer, row.at + loop.i * row.strides[0] + at, DEPTH, mask)
+        b.store(x, row_rest.buffer, row_rest.at + loop.i * DEPTH)
+    pairs, first = b.ceil_div(left, 2), columns.at + whole * LINES * step
+    for j in range(vectors):
+        to = panel_rest.at + j * LINES * WORDS
+        with b.loop(0, pairs) as loop:
+            y = b.load(columns.buffer, first + loop.i * step + columns.strides[0] * j, WORDS)
+            b.store(y, panel_rest.buffer, to + loop.i * WORDS)
+        with b.loop(pairs, LINES) as loop:
+            b.store(b.const(0, word, WORDS), panel_rest.buffer, to + loop.i * WORDS)
+
+
+def _add_products(b: Builder, high: int, vectors: int, x: Operand, y: Operand, y_stride: Scalar) -> None:
+    """Add the products of `high` blocks of rows and `vectors` of columns to the sums."""
+    (x_stride,), (y_vector,) = x.strides, y.strides
+    x_bytes, y_bytes = b.wide(x_stride * _BF16), b.wide(y_stride * _WORD)
+    for r in range(high):
+        where = address(b, x.buffer, x.at + x_stride * (r * LINES), _BF16)
+        act(TileLoad(_FIRST_ROWS + r), *where, x_bytes)
+    for c in range(vectors):
+        where = address(b, y.buffer, y.at + y_vector * c, _WORD)
+        act(TileLoad(_FIRST_COLUMNS + c), *where, y_bytes)
+    for r, c in itertools.product(range(high), range(vectors)):
+        act(TileDot(2 * r + c, _FIRST_ROWS + r, _FIRST_COLUMNS + c))
 
 
 def tiles_of_registers(b: Builder, first: Scalar, end: Scalar, tile: Callable[[Scalar, Scalar], None]) -> None:

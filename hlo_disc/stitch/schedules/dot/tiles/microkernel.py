@@ -62,7 +62,8 @@ def outer_tile(
     def body(row: Operand | Rows, col: Operand, sums: Operand, *rest: KAxis | Val) -> None:
         axes = [x for x in rest if isinstance(x, KAxis)]
         done, *count = (x for x in rest if isinstance(x, Val))
-        starts = row.starts if isinstance(row, Rows) else [row.at + row.strides[0] * r for r in range(rows)]
+        if isinstance(row, Operand):
+            row = Rows(row.buffer, tuple(row.at + row.strides[0] * r for r in range(rows)))
         vector: Scalar = col.strides[0] if packed else lanes
         masks: list[Val | None] = [None] * vectors
         if masked:
@@ -77,20 +78,10 @@ def outer_tile(
                 else:
                     for j in range(vectors if ahead else 0):
                         b.prefetch(col.buffer, v + step * ahead + vector * j)
-                    inner = outer_product(u, v, inner)
+                    places = [v + vector * j for j in range(vectors)]
+                    inner = _outer_product(b, types, lanes, row, u, Rows(col.buffer, tuple(places)), masks, inner)
                 loop.yield_(u + axes[axis].row_stride, v + step, *inner)
             return loop.results[2:]
-
-        def outer_product(x: Val, y: Val, acc: list[Val]) -> list[Val]:
-            places = [y + vector * j for j in range(vectors)]
-            cols = [
-                load(b, types.col, types.sum, col.buffer, at, lanes, m) for at, m in zip(places, masks, strict=True)
-            ]
-            out = []
-            for r in range(rows):
-                one = b.splat(load(b, types.row, types.sum, row.buffer, starts[r] + x, 0), lanes)
-                out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
-            return out
 
         zero = b.const(0, b.register_type(types.sum), lanes)
         outermost = axes[0]
@@ -102,6 +93,26 @@ def outer_tile(
 
     key = ("outer", types, lanes, rows, vectors, depth, masked, apart, packed, ahead)
     return routine(b, key, f"outer{rows}x{vectors}_", parameters, body)
+
+
+def _outer_product(
+    b: Builder,
+    types: DotTypes,
+    lanes: int,
+    row: Rows,
+    x: Scalar,
+    col: Rows,
+    masks: Sequence[Val | None],
+    acc: Sequence[Val],
+) -> list[Val]:
+    """Add the product of an element of each row, x behind its start, and of vectors of columns to the accumulators."""
+    places = zip(col.starts, masks, strict=True)
+    cols = [load(b, types.col, types.sum, col.buffer, at, lanes, mask) for at, mask in places]
+    out = []
+    for r, start in enumerate(row.starts):
+        one = b.splat(load(b, types.row, types.sum, row.buffer, start + x, 0), lanes)
+        out += [b.fma(one, y, acc[r * len(cols) + j]) for j, y in enumerate(cols)]
+    return out
 
 
 def leave_sums(b: Builder, acc: Sequence[Val], lanes: int, shape: tuple[int, int], to: Operand, done: Scalar) -> None:

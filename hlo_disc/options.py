@@ -30,7 +30,7 @@ class Options:
             compiled for the platform on which JAX has their arguments, or runs them.
         threads: threads that a call from Python may use, its own among them; 0 for one a core, or as many as PyTorch
             uses where its tensors are arguments. Inside `jax.jit` they are XLA's. To compile takes no more, either.
-        dump: directory that receives every stage's IR, "" for none.
+        dump: directory that receives what each stage makes, "" for none.
         packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
         verify: run the verifiers between stages; "0" or "1" in the environment.
         cache: directory in which compiled programs are kept for later processes, "" for none, "auto" for the

@@ -1,7 +1,7 @@
 """The stages from a program source to a `Program`, in order, each with the reason for its position.
 
 A stage is a function from one record to the next. A record is frozen; it has all fields of the one before. With
-`options.dump`, the result of each stage is written as text.
+`options.dump`, what each stage makes is written as text.
 """
 
 from __future__ import annotations
@@ -288,6 +288,13 @@ def _dump_graph(c: Read) -> Iterator[tuple[str, str]]:
     yield "stablehlo.mlir", to_stablehlo(c.graph)
 
 
+def _dump_ops(c: Read) -> Iterator[tuple[str, str]]:
+    """Dump a graph that may have ops that StableHLO does not have."""
+    from hlo_disc.dynamic_hlo.print.dhlo import to_text
+
+    yield "txt", to_text(c.graph)
+
+
 def _dump_groups(c: Grouped) -> Iterator[tuple[str, str]]:
     from hlo_disc.stitch.explain import groups_text
 
@@ -327,9 +334,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", "everything after works on DHLO; a framework is traced here and nowhere later", _read, _dump_graph),
     Stage("verify input", "a bad import is found before a rewrite can hide it", _verify, _dump_nothing),
     Stage("rewrite", "fusion decides on the simplest graph; facts are complete after reading", _rewrite, _dump_graph),
-    Stage("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_nothing),
+    Stage("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_graph),
     Stage("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing),
-    Stage("normalise", "fusion meets no op that means the same as others do", _normalise, _dump_nothing),
+    Stage("normalise", "fusion meets no op that means the same as others do", _normalise, _dump_ops),
     Stage("verify", "what is below relies on every invariant of DHLO, of private ops too", _verify, _dump_nothing),
     Stage("fuse", "schedules are chosen for whole groups", _fuse, _dump_groups),
     Stage("schedule", "what memory there must be depends on the forms that groups get", _schedule, _dump_launches),

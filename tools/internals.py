@@ -20,9 +20,10 @@ import jax
 import numpy as np
 
 from hlo_disc import sources
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.passes.rules.rewrite import rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES
+from hlo_disc.dynamic_hlo.print.dhlo import to_text
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
@@ -105,24 +106,6 @@ def make(specs: tuple[str, ...]) -> Made:
 
 
 # ------------------------------------------------------------------------------------------------------------ texts
-
-
-def dhlo(graph: Graph) -> list[str]:
-    """Return a graph as text, an op a line: results, name, operands, attributes."""
-    names: dict[Value, str] = dict(zip(graph.inputs, (f"%{name}" for name in graph.input_names), strict=True))
-    lines = [f"inputs  {', '.join(f'{names[v]}: {v}' for v in graph.inputs)}"]
-    for op in graph.ops:
-        for v in op.results:
-            names[v] = f"%{len(names) - len(graph.inputs)}"
-        results = ", ".join(f"{names[v]}: {v}" for v in op.results)
-        lines.append(f"{results} = {op.name}({', '.join(names[v] for v in op.operands)}){_attributes(op)}")
-    return [*lines, f"outputs {', '.join(names[v] for v in graph.outputs)}"]
-
-
-def _attributes(op: Op) -> str:
-    left_out = ("shape", "dtype", "tf32")  # the first two are in the result's type
-    shown = [f"{name}={value}" for name, value in op.attrs.items() if name not in left_out and str(value) != "()"]
-    return f" {{{', '.join(shown)}}}" if shown else ""
 
 
 def _indent(line: str) -> str:
@@ -282,12 +265,12 @@ def blocks() -> dict[str, str]:
         "stages": _stages(),
         "calls": _calls(made.executable),
         "module": _fenced(_begun(function(made.module, "main"), 12, 2), "mlir"),
-        "graph": _fenced(dhlo(made.read)),
+        "graph": _fenced(to_text(made.read).split("\n")),
         "symbols": _symbols(made.read),
         "questions": _questions(),
         "plan": _fenced(_plan(function(host, "plan")), "mlir"),
         "fired": _fired(made.read),
-        "simpler": _fenced(dhlo(made.simpler)),
+        "simpler": _fenced(to_text(made.simpler).split("\n")),
         "groups": _fenced(made.dumps["fuse", "txt"].split("\n")),
         "launches": _fenced(made.dumps["schedule", "txt"].split("\n")),
         "static launches": _fenced(static.dumps["schedule", "txt"].split("\n")),

@@ -126,8 +126,7 @@ def groups_text(graph: Graph, plan: Plan) -> str:
 
 
 def memory_text(graph: Graph, plan: Plan, placement: Placement) -> str:
-    """Return a line for each slot of the arena: its values, and their first and last steps. Steps count through all
-    scopes."""
+    """Return a line for each slot of the arena: its values, and their first and last steps."""
     names = _names(graph, plan)
 
     def held(lives: Mapping[Value, tuple[int, int]]) -> str:

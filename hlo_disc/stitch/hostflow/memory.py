@@ -1,7 +1,7 @@
 """The memory plan: which intermediate values share a slot in the one arena of a call.
 
 A value reuses a slot whose last reader has run, if the facts prove that one of the two sizes holds the other. Steps are
-counted through all scopes. A loop needs the values that it reads from outside, or carries, until it ends.
+counted from 0 through all scopes. A loop needs the values that it reads from outside, or carries, until it ends.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Lives:
         self.steps: dict[Value, tuple[int, int]] = {}
         self.buffers: dict[Value, list[Value]] = {}  # that take turns in being a moving value
         self.order: dict[Group, int] = {}
-        self.at = 0
+        self.at = -1  # before the first step
         self._scope(plan.scope)
 
     def _define(self, value: Value) -> None:

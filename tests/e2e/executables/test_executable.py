@@ -256,10 +256,20 @@ def test_constraints_that_cannot_be_read():
 def test_dump_writes_every_stage(tmp_path):
     hlo_disc.compile(lambda x: x + 1, "f32[n]", dump=str(tmp_path))
     suffixes = {path.name.rsplit("-", 1)[1] for path in tmp_path.iterdir()}
-    assert {"read.stablehlo.mlir", "rewrite.stablehlo.mlir", "fuse.txt", "schedule.txt", "memory.txt"} <= suffixes
+    assert {f"{name}.stablehlo.mlir" for name in ("read", "rewrite", "complex")} <= suffixes
+    assert {f"{name}.txt" for name in ("normalise", "fuse", "schedule", "memory")} <= suffixes
     assert {"host_flow.plan.txt", "host_flow.mlir", "kernels.mlir"} <= suffixes
     assert {"codegen.ll", "codegen.asm"} <= suffixes
     assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_dumps_show_what_becomes_of_complex_numbers_and_of_padding(tmp_path):
+    hlo_disc.compile(lambda x: jnp.pad(abs(x * x), 1), "c64[n]", dump=str(tmp_path))
+    texts = {path.name.split("-", 2)[2].partition(".")[0]: path.read_text() for path in tmp_path.iterdir()}
+    of_complex = "stablehlo.multiply %arg0, %arg0"
+    assert [of_complex in texts[name] for name in ("read", "rewrite", "complex")] == [True, True, False]
+    assert "stablehlo.pad" in texts["complex"]
+    assert "place(" in texts["normalise"] and "pad(" not in texts["normalise"]
 
 
 def test_explain(exe):

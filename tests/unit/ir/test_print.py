@@ -17,13 +17,15 @@ from op_rows import ROWS
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value, raw_dim
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.print.dhlo import to_text
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.import_.stablehlo.module import read_module
 
 F32, I32, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
@@ -240,6 +242,32 @@ def test_sizes_that_cannot_be_negative_divide_plainly():
     assert "call @" not in text
     text = legal(make_graph([("float32", "s")], sizes("floordiv(s - 4, s + 1)", "mod(s - 5, s + 1)")))
     assert "call @floor_divide" in text and "call @remainder" in text
+
+
+def test_ops_that_stablehlo_does_not_have_are_shown():
+    less = make_region(ShapeFacts(), [(F32, ())] * 2, lambda b, xs: [b.op("compare", xs, direction="LT")])
+
+    def build(b: GraphBuilder, x: Value) -> Value:
+        size = b.op("dim", expr=Dim.parse("n"), dtype=I64)
+        b.multi("define", [size], symbol="k", effect=True)
+        first = b.op("sort_first", [x], dim=0, stable=True, count=1, first=Dim.parse("min(n, 3)"), body=less)
+        base = b.op("constant", value=np.zeros((2, 2), np.float32))
+        return b.op("place", [b.op("reshape", [base], shape=shape("4")), first], starts=shape("1"), steps=shape("1"))
+
+    text = to_text(make_graph([("float32", "n")], build))
+    assert text.splitlines() == [
+        "inputs  %x0: float32[n]",
+        "%0: int64[] = dim() {expr=n}",
+        "define(%0) {symbol=k, effect=True}",
+        "%1: float32[min(n, 3)] = sort_first(%x0) {dim=0, stable=True, count=1, first=min(n, 3)}",
+        "    inputs  %2: float32[], %3: float32[]",
+        "    %4: bool[] = compare(%2, %3) {direction=LT}",
+        "    outputs %4",
+        "%5: float32[2, 2] = constant() {value=[[0. 0.] [0. 0.]]}",
+        "%6: float32[4] = reshape(%5)",
+        "%7: float32[4] = place(%6, %1) {starts=(1,), steps=(1,)}",
+        "outputs %7",
+    ]
 
 
 def test_no_inputs_and_no_outputs():

@@ -51,6 +51,7 @@ def _register() -> None:
         raise errors.ArgumentError(f"TensorFlow {tf.__version__} takes no op through its C API: {wrong}")
 
 
+# With the module: a process that loads a saved graph calls nothing here before TensorFlow asks for the op.
 _register()
 
 

@@ -222,7 +222,6 @@ def _of_numbers(name: str, operation: Callable[..., object], reflected: bool = F
 # The operation
 
 number_p = core.Primitive("size_number")
-number_p.def_abstract_eval(lambda *, number, dtype, weak_type, fits: core.ShapedArray((), dtype, weak_type=weak_type))
 
 
 def _lowered(
@@ -235,9 +234,6 @@ def _lowered(
     if isinstance(number, Dim) and not (dtype.kind not in "iub" and is_long(number)):
         return [stablehlo.convert(type_, lowering.integer(number))]
     return [stablehlo.convert(type_, lowering.real(number))]
-
-
-mlir.register_lowering(number_p, _lowered)
 
 
 class _Lowering:
@@ -422,7 +418,9 @@ _REPLACEMENTS: tuple[tuple[object, str, object], ...] = (
 
 @functools.cache
 def install() -> None:
-    """Replace the functions, once a process, before `size_questions` does."""
+    """Replace the functions, and register the operation, once a process, before `size_questions` does."""
+    number_p.def_abstract_eval(lambda *, dtype, weak_type, **_: core.ShapedArray((), dtype, weak_type=weak_type))
+    mlir.register_lowering(number_p, _lowered)
     for owner, name, replacement in _REPLACEMENTS:
         setattr(owner, name, replacement)
     for kind in (_Size, core.Tracer):

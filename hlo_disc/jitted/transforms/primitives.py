@@ -476,6 +476,7 @@ _RULES = (
     (tangent_p, _tangent_avals, None, _tangent, _tangent_jvp, _tangent_transpose, _tangent_batched),
 )
 
+# With the primitives: whoever imports one may bind it, and JAX knows nothing of it without its rules.
 for _p, _avals, _evaluate, _elsewhere, _jvp_rule, _transpose, _batch in _RULES:
     _p.multiple_results = True
     _p.def_abstract_eval(_avals)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hlo_disc.cache import kernels, programs
 from hlo_disc.compiled.deferred import Unmade
@@ -68,6 +68,7 @@ class Read(Request):
     inputs: tuple[Value, ...]
 
 
+Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Read)
 
 
@@ -139,6 +140,18 @@ class Stage:
     why: str
     run: Callable[..., Read]
     dump: Callable[..., Iterator[tuple[str, str]]]
+
+
+@frozen
+class Stages(Generic[Q]):
+    """Stages of which each takes what the one before it returns, as mypy checks. The last returns a Q."""
+
+    rows: tuple[Stage, ...] = ()
+
+    def then(
+        self, name: str, why: str, run: Callable[[Q], R], dump: Callable[[R], Iterator[tuple[str, str]]]
+    ) -> Stages[R]:
+        return Stages((*self.rows, Stage(name, why, run, dump)))
 
 
 def _read(c: Request) -> Read:
@@ -330,21 +343,23 @@ def _dump_nothing(c: Request) -> Iterator[tuple[str, str]]:
     yield from ()
 
 
-STAGES: tuple[Stage, ...] = (
-    Stage("read", "everything after works on DHLO; a framework is traced here and nowhere later", _read, _dump_graph),
-    Stage("verify input", "a bad import is found before a rewrite can hide it", _verify, _dump_nothing),
-    Stage("rewrite", "fusion decides on the simplest graph; facts are complete after reading", _rewrite, _dump_graph),
-    Stage("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_graph),
-    Stage("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing),
-    Stage("normalise", "fusion meets no op that means the same as others do", _normalise, _dump_ops),
-    Stage("verify", "what is below relies on every invariant of DHLO, of private ops too", _verify, _dump_nothing),
-    Stage("fuse", "schedules are chosen for whole groups", _fuse, _dump_groups),
-    Stage("schedule", "what memory there must be depends on the forms that groups get", _schedule, _dump_launches),
-    Stage("memory", "host functions say where everything lies", _memory, _dump_memory),
-    Stage("kernels", "all that a kernel depends on is decided: each is built once", _kernels, _dump_kernels),
-    Stage("host flow", "what launches kernels knows their names and where values lie", _host_flow, _dump_code),
-    Stage("codegen", "machine code is last: nothing after MLIR knows of tensors", _codegen, _dump_listing),
+_STAGES: Stages[Compiled] = (
+    Stages[Request]()
+    .then("read", "everything after works on DHLO; a framework is traced here and nowhere later", _read, _dump_graph)
+    .then("verify input", "a bad import is found before a rewrite can hide it", _verify, _dump_nothing)
+    .then("rewrite", "fusion decides on the simplest graph; facts are complete after reading", _rewrite, _dump_graph)
+    .then("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_graph)
+    .then("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing)
+    .then("normalise", "fusion meets no op that means the same as others do", _normalise, _dump_ops)
+    .then("verify", "what is below relies on every invariant of DHLO, of private ops too", _verify, _dump_nothing)
+    .then("fuse", "schedules are chosen for whole groups", _fuse, _dump_groups)
+    .then("schedule", "what memory there must be depends on the forms that groups get", _schedule, _dump_launches)
+    .then("memory", "host functions say where everything lies", _memory, _dump_memory)
+    .then("kernels", "all that a kernel depends on is decided: each is built once", _kernels, _dump_kernels)
+    .then("host flow", "what launches kernels knows their names and where values lie", _host_flow, _dump_code)
+    .then("codegen", "machine code is last: nothing after MLIR knows of tensors", _codegen, _dump_listing)
 )
+STAGES = _STAGES.rows
 
 
 def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:

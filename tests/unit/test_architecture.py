@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -396,19 +395,6 @@ def test_stages_have_names_and_reasons():
     names = [stage.name for stage in STAGES]
     assert len(set(names)) == len(names)
     assert all(stage.why for stage in STAGES)
-
-
-def test_a_stage_takes_what_the_one_before_it_returns():
-    from hlo_disc import pipeline
-
-    known = pipeline.Request
-    for stage in pipeline.STAGES:
-        takes, returns = (getattr(pipeline, stage.run.__annotations__[name]) for name in ("c", "return"))
-        same = isinstance(takes, TypeVar)  # returns what it is given
-        assert issubclass(known, takes.__bound__ if same else takes), stage.name
-        known = known if same else returns
-        assert issubclass(known, getattr(pipeline, stage.dump.__annotations__["c"])), stage.name
-    assert known is pipeline.Compiled
 
 
 def test_what_to_read_first_is_there_and_no_longer_than_it_says():

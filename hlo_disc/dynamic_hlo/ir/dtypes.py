@@ -97,6 +97,17 @@ def int_limits(dtype: np.dtype) -> tuple[int, int]:
 
 
 @functools.cache
+def limits(dtype: np.dtype) -> tuple[float, float]:
+    """Return the least and the greatest element of a type that is not complex. Some small floats lack infinities."""
+    if not is_float(dtype):
+        return (0, 1) if dtype == BOOL else int_limits(dtype)
+    if np.isinf(np.array(np.inf).astype(dtype)):
+        return -np.inf, np.inf
+    info = ml_dtypes.finfo(dtype)
+    return float(info.min), float(info.max)
+
+
+@functools.cache
 def element_type(dtype: np.dtype) -> str:
     """Return the MLIR name of a dtype: float32 is f32, uint8 is ui8, float8_e4m3fn is f8E4M3FN."""
     if dtype == BOOL:

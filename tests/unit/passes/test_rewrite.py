@@ -26,6 +26,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError
 
 F32, F64, BF16 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)
+F8 = np.dtype(ml_dtypes.float8_e4m3fn)  # has no infinities
 I8, I32, I64, BOOL = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64), np.dtype(bool)
 X = ("float32", "b, s")
 Build = Callable[..., Value]
@@ -357,6 +358,8 @@ CASES = [
     Case("neutral operand", with_splat("minimum", 127), with_splat("minimum", 126), (("int8", "b, s"),)),
     Case("neutral operand", with_splat("and", True), with_splat("and", False), (("bool", "b, s"),)),
     Case("neutral operand", with_splat("and", -1), with_splat("and", 1), (("int32", "b, s"),)),
+    Case("neutral operand", with_splat("and", 255), with_splat("and", 127), (("uint8", "b, s"),)),
+    Case("neutral operand", with_splat("maximum", -448), with_splat("maximum", -416), ((F8, "b, s"),)),
     Case("twice negated", lambda b, x: unary(b, x, "negate", "negate"), lambda b, x: unary(b, x, "negate", "abs")),
     Case(
         "twice negated",

@@ -14,7 +14,9 @@ import hlo_disc
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.stitch.schedules.row.reducers import identity_init
 
 SIZES = ((3, 5), (1, 1), (0, 4), (4, 0), (33, 17), (2, 257), (300, 3))
 NAMES = "i1 i4 ui64 bf16 f64 f8E5M2FNUZ".split()
@@ -84,6 +86,20 @@ def test_every_type(dtype):
             largest = np.abs(want[np.isfinite(want)]).max(initial=1)
             slack = 8 * float(ml_dtypes.finfo(dtype).eps) * largest if loose else 0
             np.testing.assert_allclose(got, want, rtol=0, atol=slack, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=element_type)
+def test_only_other_initial_values_than_the_identity_are_combined(dtype):
+    def reduced(g: GraphBuilder, x: Value, kind: str, start: np.ndarray) -> Value:
+        return g.op("reduce", [x, g.op("constant", value=start)], dims=(0,), kind=kind)
+
+    def build(g: GraphBuilder, x: Value) -> list[Value]:
+        kinds = ["max", "min", "mul", *(["and", "or", "xor"] if dtype_class(dtype) != "float" else [])]
+        same = [reduced(g, x, kind, identity(kind, dtype)) for kind in kinds]
+        return [*same, reduced(g, x, "max", identity("min", dtype))]
+
+    *same, other = (identity_init(x.op) for x in make_graph([(dtype, "a")], build).outputs)
+    assert all(same) and not other
 
 
 def test_bf16_is_taken_apart_and_turned_around():

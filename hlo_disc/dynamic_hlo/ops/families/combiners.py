@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
-import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class, int_limits, limits, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, copied, make_op
 from hlo_disc.dynamic_hlo.ops.reference import Function
 from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
 
 # The reductions that these ops are.
 KINDS = {name: kind for kind, name in REDUCERS.items()}
+# The number that combining does not notice, for each element type.
+_IDENTITIES: dict[str, Callable[[np.dtype], float]] = {
+    "add": lambda _: 0, "mul": lambda _: 1, "or": lambda _: 0, "xor": lambda _: 0,
+    "max": lambda dtype: limits(dtype)[0],
+    "min": lambda dtype: limits(dtype)[1],
+    "and": lambda dtype: -1 if dtype_class(dtype) == "int" else limits(dtype)[1],
+}  # fmt: skip
+assert _IDENTITIES.keys() == REDUCERS.keys(), _IDENTITIES.keys() ^ REDUCERS.keys()
 # Of truth values some mean the same.
 BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _SAMPLES = 4096
@@ -91,16 +98,14 @@ def monoid_region(kind: str, dtype: np.dtype) -> Region:
     return Region(inputs, (op,), op.results)
 
 
+def identity_number(kind: str, dtype: np.dtype) -> float:
+    """Return the identity of a monoid, as registers hold it: combining with it changes no element of the type."""
+    return _IDENTITIES[kind](dtype)
+
+
 def identity(kind: str, dtype: np.dtype) -> np.ndarray:
-    """Return the identity of a monoid: combining with it changes nothing."""
-    if kind in ("max", "min") and dtype != BOOL:
-        if dtype_class(dtype) == "float":
-            return np.array(-np.inf if kind == "max" else np.inf).astype(dtype)
-        info = ml_dtypes.iinfo(dtype)
-        return np.array(info.min if kind == "max" else info.max, dtype)
-    if kind in ("and", "min"):
-        return np.array(True) if dtype == BOOL else np.invert(np.zeros((), dtype))
-    return np.array(1 if kind == "mul" else 0).astype(dtype)
+    """Return the identity as an element. The sum of f8E8M0FNU, a type without 0, has none: it is NaN there."""
+    return np.array(identity_number(kind, dtype)).astype(dtype)
 
 
 # ----------------------------------------------------------------------------------------------------- asked of numpy
@@ -196,10 +201,11 @@ def _usual_values(dtype: np.dtype) -> np.ndarray:
     if kind == "bool":
         return np.array([False, True])
     if kind in ("int", "uint"):
-        info = ml_dtypes.iinfo(dtype)
-        line = [0, 1, 2, 3, 5, int(info.min), int(info.max), *((-1, -2, -7) if kind == "int" else ())]
-        return np.array([min(x, int(info.max)) for x in line], object).astype(dtype)
-    line = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.25, -7.5, np.inf, -np.inf, np.nan]
+        low, high = int_limits(dtype)
+        numbers = [0, 1, 2, 3, 5, low, high, *((-1, -2, -7) if kind == "int" else ())]
+        return np.array([min(x, high) for x in numbers], object).astype(dtype)
+    least, most = limits(part_dtype(dtype))
+    line = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.25, -7.5, most, least, np.nan]
     if kind == "complex":
         return np.array([complex(x, y) for x in line for y in line], dtype)
     return np.array(line).astype(dtype)

@@ -15,6 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, int_limits
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, dims_in
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.ops.reference import apply
 from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
 from hlo_disc.dynamic_hlo.passes.rules.patterns import (
@@ -112,22 +113,8 @@ def _bits_of(value: float) -> Callable[[np.ndarray], bool]:
     return lambda scalar: bool(scalar == value) and math.copysign(1, float(scalar)) == math.copysign(1, value)
 
 
-def _lowest(scalar: np.ndarray) -> bool:
-    return _is_extreme(scalar, -math.inf, 0, False)
-
-
-def _highest(scalar: np.ndarray) -> bool:
-    return _is_extreme(scalar, math.inf, 1, True)
-
-
-def _is_extreme(scalar: np.ndarray, infinity: float, end: int, boolean: bool) -> bool:
-    if (kind := dtype_class(scalar.dtype)) in ("int", "uint"):
-        return int(scalar) == int_limits(scalar.dtype)[end]
-    return bool(scalar == (boolean if kind == "bool" else infinity))
-
-
-def _all_ones(scalar: np.ndarray) -> bool:
-    return bool(scalar == np.invert(np.zeros_like(scalar)))
+def _identity(kind: str) -> Callable[[np.ndarray], bool]:
+    return lambda scalar: bool(scalar == identity(kind, scalar.dtype))
 
 
 _ALL = ("bool", "int", "uint", "float")
@@ -136,16 +123,16 @@ _BITS = ("bool", "int", "uint")
 
 # Of each op (dtypes, which operand may be neutral, is it?).
 _NEUTRAL: dict[str, tuple[tuple[tuple[str, ...], tuple[int, ...], Callable[[np.ndarray], bool]], ...]] = {
-    "add": ((_BITS, (0, 1), _number(0)), (("float",), (0, 1), _bits_of(-0.0))),
+    "add": ((_BITS, (0, 1), _identity("add")), (("float",), (0, 1), _bits_of(-0.0))),
     "subtract": ((_INTEGERS, (1,), _number(0)), (("float",), (1,), _bits_of(0.0))),
-    "multiply": ((_ALL, (0, 1), _number(1)),),
+    "multiply": ((_ALL, (0, 1), _identity("mul")),),
     "divide": ((("int", "uint", "float"), (1,), _number(1)),),
     "power": ((("int", "uint", "float"), (1,), _number(1)),),
-    "maximum": ((_ALL, (0, 1), _lowest),),
-    "minimum": ((_ALL, (0, 1), _highest),),
-    "and": ((_BITS, (0, 1), _all_ones),),
-    "or": ((_BITS, (0, 1), _number(0)),),
-    "xor": ((_BITS, (0, 1), _number(0)),),
+    "maximum": ((_ALL, (0, 1), _identity("max")),),
+    "minimum": ((_ALL, (0, 1), _identity("min")),),
+    "and": ((_BITS, (0, 1), _identity("and")),),
+    "or": ((_BITS, (0, 1), _identity("or")),),
+    "xor": ((_BITS, (0, 1), _identity("xor")),),
     "shift_left": ((_INTEGERS, (1,), _number(0)),),
     "shift_right_logical": ((_INTEGERS, (1,), _number(0)),),
     "shift_right_arithmetic": ((_INTEGERS, (1,), _number(0)),),
@@ -215,13 +202,6 @@ def select_of_equals(facts: ShapeFacts, op: Op) -> Instead | None:
 
 # ------------------------------------------------------------------------------------------------------------ reduce
 
-# What a reduction may start with and leave a single element as it is; the sign of a zero sum is not specified.
-_START = {
-    "add": _number(0), "mul": _number(1), "max": _lowest, "min": _highest, "and": _all_ones, "or": _number(0),
-    "xor": _number(0),
-}  # fmt: skip
-assert _START.keys() == REDUCERS.keys(), _START.keys() ^ REDUCERS.keys()
-
 
 @rule(MATH_RULES, "reduce")
 def reduce_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
@@ -230,7 +210,7 @@ def reduce_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
     if not all(is_one(facts, x.shape[axis]) for axis in op.attrs["dims"]):
         return None
     element, start = make("reshape", x, shape=shape), splat(init)
-    neutral = start is not None and _START[kind](start)
+    neutral = start is not None and start == identity(kind, start.dtype)  # the sign of a zero sum is not specified
     return element if neutral else make(REDUCERS[kind], filled(init, shape), element)
 
 

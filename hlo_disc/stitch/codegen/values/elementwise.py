@@ -7,7 +7,6 @@ the width give 0 or the sign, conversions saturate, maximum and minimum propagat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -305,12 +304,11 @@ assert ELEMENTWISE.keys() == _OPS, ELEMENTWISE.keys() ^ _OPS
 
 @frozen
 class Monoid:
-    """A reduction: its identity for a dtype, how two values combine, and the vector.kind that folds lanes.
+    """A reduction: how two values combine, and the vector.kind that folds lanes.
 
     Values are combined in registers without rounding, so the final result has to be settled.
     """
 
-    identity: Callable[[np.dtype], Any]
     combine: Rule
     floating: str
     signed: str
@@ -318,18 +316,6 @@ class Monoid:
 
     def lanes(self, dtype: np.dtype) -> str:
         return self.floating if is_float(dtype) else self.unsigned if is_unsigned(dtype) else self.signed
-
-
-def _lowest(dtype: np.dtype) -> float:
-    return float("-inf") if is_float(dtype) else 0 if dtype == BOOL else int_limits(dtype)[0]
-
-
-def _highest(dtype: np.dtype) -> float:
-    return float("inf") if is_float(dtype) else 1 if dtype == BOOL else int_limits(dtype)[1]
-
-
-def _all_ones(dtype: np.dtype) -> int:
-    return 1 if dtype == BOOL else -1
 
 
 def _extremum(floating: Make, otherwise: Rule) -> Rule:
@@ -343,12 +329,12 @@ def _extremum(floating: Make, otherwise: Rule) -> Rule:
 
 
 MONOIDS: dict[str, Monoid] = {
-    "add": Monoid(lambda _: 0, _ROWS["add"], "add", "add", "add"),
-    "mul": Monoid(lambda _: 1, _ROWS["multiply"], "mul", "mul", "mul"),
-    "max": Monoid(_lowest, _extremum(arith.MaximumFOp, _MAXIMUM), "maximumf", "maxsi", "maxui"),
-    "min": Monoid(_highest, _extremum(arith.MinimumFOp, _MINIMUM), "minimumf", "minsi", "minui"),
-    "and": Monoid(_all_ones, ELEMENTWISE["and"], "", "and", "and"),
-    "or": Monoid(lambda _: 0, ELEMENTWISE["or"], "", "or", "or"),
-    "xor": Monoid(lambda _: 0, ELEMENTWISE["xor"], "", "xor", "xor"),
+    "add": Monoid(_ROWS["add"], "add", "add", "add"),
+    "mul": Monoid(_ROWS["multiply"], "mul", "mul", "mul"),
+    "max": Monoid(_extremum(arith.MaximumFOp, _MAXIMUM), "maximumf", "maxsi", "maxui"),
+    "min": Monoid(_extremum(arith.MinimumFOp, _MINIMUM), "minimumf", "minsi", "minui"),
+    "and": Monoid(ELEMENTWISE["and"], "", "and", "and"),
+    "or": Monoid(ELEMENTWISE["or"], "", "or", "or"),
+    "xor": Monoid(ELEMENTWISE["xor"], "", "xor", "xor"),
 }
 assert MONOIDS.keys() == REDUCERS.keys(), MONOIDS.keys() ^ REDUCERS.keys()

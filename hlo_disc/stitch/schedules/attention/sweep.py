@@ -14,6 +14,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity_number
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
@@ -187,7 +188,7 @@ class _Row:
 
     def _reduce(self, level: Sequence[Op], kept: Value | None) -> None:
         monoids = [MONOIDS[op.attrs["kind"]] for op in level]
-        identities = [m.identity(op.result.dtype) for m, op in zip(monoids, level, strict=True)]
+        identities = [identity_number(op.attrs["kind"], op.result.dtype) for op in level]
 
         def step(at: Index, acc: list[Val]) -> list[Val]:
             out = []

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
-from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, commutes, selects
+from hlo_disc.dynamic_hlo.ops.families.combiners import absorbs, commutes, identity, identity_number, selects
 from hlo_disc.dynamic_hlo.ops.families.reductions import combined
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body
@@ -70,8 +70,8 @@ class Reducer:
 def identity_init(op: Op) -> bool:
     """Whether the initial value of a reduction by name is its identity."""
     made = op.operands[1].op
-    identity = MONOIDS[op.attrs["kind"]].identity(op.result.dtype)
-    return made is not None and made.name == "constant" and made.attrs["value"].item() == identity
+    neutral = identity(op.attrs["kind"], op.result.dtype)
+    return made is not None and made.name == "constant" and bool(made.attrs["value"] == neutral)
 
 
 def combine(b: Builder, op: Op, x: Val, y: Val) -> Val:
@@ -87,14 +87,17 @@ class MonoidReducer(Reducer):
     def monoid(self) -> Monoid:
         return MONOIDS[self.op.attrs["kind"]]
 
+    @property
+    def identity(self) -> float:
+        return identity_number(self.op.attrs["kind"], self.op.result.dtype)
+
     def start(self, body: Body) -> list[Val]:
-        dtype = self.op.result.dtype
-        return [body.b.const(self.monoid.identity(dtype), body.b.register_type(dtype), body.width)]
+        return [body.b.const(self.identity, body.b.register_type(self.op.result.dtype), body.width)]
 
     def step(self, body: Body, xs: Sequence[Val], state: Sequence[Val]) -> list[Val]:
         x = body.b.splat(xs[0], body.width)
         if body.mask is not None and not self.lanes_on_rows:
-            x = body.b.select(body.mask, x, body.b.like(self.monoid.identity(self.op.result.dtype), x))
+            x = body.b.select(body.mask, x, body.b.like(self.identity, x))
         return [combine(body.b, self.op, x, state[0])]
 
     def fold(self, body: Body, state: Sequence[Val]) -> list[Val]:

@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
+from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.aten.tensors import Size
@@ -157,8 +158,7 @@ def _mode(r: AtenReader, x: Array, axis: int = -1, keep: bool = False) -> list[A
     longest = length.reduce("max", axis, True)
     at = where(length == longest, number, _INDICES).reduce("min", axis, True)
     chosen = number == at
-    low = -np.inf if dtype_class(x.dtype) == "float" else False if x.dtype == bool else np.iinfo(x.dtype).min
-    value = where(chosen, values, low).reduce("max", axis, keep)
+    value = where(chosen, values, identity("max", x.dtype).item()).reduce("max", axis, keep)
     index = where(chosen, indices, 0).reduce("max", axis, keep)
     return [value, index.cast(I64)]
 

@@ -31,23 +31,33 @@ class Known(StrEnum):
 
 @frozen
 class Attribute(Generic[T]):
-    """An attribute of ops. default: its value where an op has none; its type is that of all values."""
+    """An attribute of ops or arguments. default: its value where an op has none; its type is that of all values."""
 
     name: str
     default: T
 
-    def set(self, op: ir.Operation, value: T) -> None:
-        """Set it on an op, unless the value is the default. Raises TypeError for a value of another type."""
+    def entry(self, value: T) -> dict[str, ir.Attribute]:
+        """Return it as one of an argument's; nothing for the default. Raises TypeError for a value of another type."""
         if type(value) is not type(self.default):
             raise TypeError(f"{self.name} is a {type(self.default).__name__}, not {value!r}")
-        if value != self.default:
-            op.attributes[self.name] = ir.UnitAttr.get() if value is True else _attribute(value)
+        if value == self.default:
+            return {}
+        return {self.name: ir.UnitAttr.get() if value is True else _attribute(value)}
+
+    def set(self, op: ir.Operation, value: T) -> None:
+        """Set it on an op, as `entry` does on an argument."""
+        for name, attribute in self.entry(value).items():
+            op.attributes[name] = attribute
 
     def of(self, op: ir.Operation) -> T:
         """Return the value that an op has."""
-        if self.name not in op.attributes:
+        return self.among(op.attributes)
+
+    def among(self, attributes: ir.OpAttributeMap | ir.DictAttr) -> T:
+        """Return the value that the owner of some attributes has."""
+        if self.name not in attributes:
             return self.default
-        attribute = op.attributes[self.name]
+        attribute = attributes[self.name]
         return type(self.default)(True if isinstance(attribute, ir.UnitAttr) else _value(attribute))
 
 
@@ -62,6 +72,13 @@ REGISTERS = Attribute("hlo_disc.registers", 0)
 LINKED = Attribute("hlo_disc.linked", False)
 # Of a kernel that a host function launches: its code is made later.
 DEFERRED = Attribute("hlo_disc.deferred", False)
+# Of a function that a module of kernels declares: it is a kernel of another one.
+LAUNCHED = Attribute("gpu.kernel", False)
+# Of a host function: it is called from outside, in the runtime's convention.
+EXPORTED = Attribute("llvm.emit_c_interface", False)
+# Of a kernel's buffer: no other argument overlaps it; and no kernel writes it while this one runs.
+NOALIAS = Attribute("llvm.noalias", False)
+READONLY = Attribute("llvm.readonly", False)
 # Of a host function: it runs in a loop, or has loops.
 OFTEN = Attribute("hlo_disc.often", False)
 # Of a call: it returns a status. When that is not 0, the function that makes the call returns it at once.

@@ -18,7 +18,18 @@ from hlo_disc.device import Team
 from hlo_disc.dynamic_hlo.sizes.asked import Answers, AskedFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.frozen import frozen
-from hlo_disc.kernel_ops import CALLS_ONLY, DEFERRED, KERNELS, LINKED, OFTEN, REGISTERS
+from hlo_disc.kernel_ops import (
+    CALLS_ONLY,
+    DEFERRED,
+    EXPORTED,
+    KERNELS,
+    LAUNCHED,
+    LINKED,
+    NOALIAS,
+    OFTEN,
+    READONLY,
+    REGISTERS,
+)
 from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.threads import ThreadLanes
@@ -69,8 +80,8 @@ class ModuleBuilder:
         self._unknown = ir.Location.unknown()
         self._unknown.__enter__()
         self._module, self._kernels = _empty_module()
-        noalias: dict[str, ir.Attribute] = {"llvm.noalias": ir.UnitAttr.get()}
-        self._access = {"r": {**noalias, "llvm.readonly": ir.UnitAttr.get()}, "w": noalias, "": {}}
+        noalias = NOALIAS.entry(True)
+        self._access = {"r": {**noalias, **READONLY.entry(True)}, "w": noalias, "": {}}
         self.library: dict[Any, int] = {}
         self.largest_index = 0
         self._declared: set[str] = set()
@@ -190,7 +201,7 @@ class ModuleBuilder:
         if name not in self._launched:
             self._launched[name] = types
             op = self._device_function(name, args)
-            op.attributes["gpu.kernel"] = ir.UnitAttr.get()
+            LAUNCHED.set(op, True)
             DEFERRED.set(op, name.startswith(self._deferred))
         elif self._launched[name] != types:
             raise CompileError(f"the kernel {name} is launched with {types}, and before with {self._launched[name]}")
@@ -201,7 +212,7 @@ class ModuleBuilder:
     ) -> Iterator[list[Val]]:
         """Open a public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
         op = self._host(name, args, results)
-        op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        EXPORTED.set(op, True)
         OFTEN.set(op, often)
         with self.builder.function(op.add_entry_block()) as values:
             yield values

@@ -19,14 +19,15 @@ import re
 from collections.abc import Mapping
 
 from hlo_disc.abi import LAUNCH, LAUNCH_DEFERRED, MODULES, PARALLEL_FOR, SLOT
-from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, KernelName
+from hlo_disc.kernel_ops import CALLS_ONLY, EXPORTED, LINKED, NOALIAS, OFTEN, READONLY, KernelName
 from hlo_disc.mlir import ir
 from hlo_disc.targets.translate.control import result_text, return_failure
 from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.types import PTR, Type, Untranslatable
 
 _FIXED_ARGUMENTS = 3
-_ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
+# What LLVM calls an attribute of an argument, and the attribute's reader.
+_ARGUMENT_ATTRIBUTES = {"noalias": NOALIAS.among, "readonly": READONLY.among}
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
 # Most host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The
 # same holds for the loop over a kernel's blocks, and for kernels that only call.
@@ -66,7 +67,7 @@ def parameters(op: ir.Operation, types: list[Type]) -> list[str]:
         attributes = [ir.DictAttr(x) for x in ir.ArrayAttr(op.attributes["arg_attrs"])]
     texts = []
     for k, (type_, known) in enumerate(zip(types, attributes, strict=True)):
-        words = [w for w in _ARGUMENT_ATTRIBUTES if known is not None and f"llvm.{w}" in known]
+        words = [w for w, has in _ARGUMENT_ATTRIBUTES.items() if known is not None and has(known)]
         texts.append(" ".join([type_.text, *words, f"%a{k}"]))
     return texts
 
@@ -117,7 +118,7 @@ def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Ma
 
 def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a `func.func` beside the kernels' module."""
-    exported = "llvm.emit_c_interface" in op.attributes
+    exported = EXPORTED.of(op)
     types, results = signature(module, op)
     if not exported or not types or types[0] is not PTR:
         runtime = "%a0" if types and types[0] is PTR else ""

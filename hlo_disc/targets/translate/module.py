@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
-from hlo_disc.kernel_ops import DEFERRED, KERNELS, LINKED, NARROW, extension
+from hlo_disc.kernel_ops import DEFERRED, KERNELS, LAUNCHED, LINKED, NARROW, extension
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.math import vecmath
@@ -173,7 +173,7 @@ def check_launched(
 
 
 def _is_declared_kernel(op: ir.Operation) -> bool:
-    return op.name == "func.func" and "gpu.kernel" in op.attributes
+    return op.name == "func.func" and LAUNCHED.of(op)
 
 
 def _at(op: ir.Operation, define: Callable[..., None], *arguments: object) -> None:

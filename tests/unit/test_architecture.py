@@ -149,16 +149,30 @@ def test_frameworks_stay_at_the_edges():
     assert {path for path, names in found.items() if names & {"jax", "torch", "tensorflow"}} == set()
 
 
+def words(text: str) -> list[str]:
+    """Return the dotted names, the package's first, that are texts, or stand in texts with values."""
+    nodes = list(ast.walk(parsed(text)))
+    parts = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    texts = [
+        (r"{}" if node in parts else r"\A{}\Z", str(node.value)) for node in nodes if isinstance(node, ast.Constant)
+    ]
+    return [word for form, text in texts for word in re.findall(form.format(r"hlo_disc(?:\.\w\w+)+"), text)]
+
+
 def test_a_word_of_ours_is_spelled_once():
     """Names of attributes, ops and calls stand in one file. Code that reads them takes them from there."""
+    import hlo_disc
+
     found: dict[str, list[str]] = {}
     for path in files():
-        for node in ast.walk(parsed(path.read_text())):
-            if isinstance(node, ast.Constant) and re.fullmatch(r"hlo_disc(\.\w\w+)+", str(node.value)):
-                found.setdefault(str(node.value), []).append(str(path.relative_to(ROOT)))
-    names = {word: paths for word, paths in found.items() if not (ROOT.parent / word.replace(".", "/")).exists()}
-    assert {word: paths for word, paths in names.items() if len(paths) > 1} == {}
+        for word in words(path.read_text()):
+            found.setdefault(word, []).append(str(path.relative_to(ROOT)))
+    public = {f"hlo_disc.{name}" for name in hlo_disc.__all__}
+    names = {word for word in found if not (ROOT.parent / word.replace(".", "/")).exists()} - public
+    assert {word: found[word] for word in names if len(found[word]) > 1} == {}
     assert "hlo_disc.narrow" in names
+    text = '"hlo_disc.ab.cd", f"hlo_disc.ef{x}", f"@hlo_disc.gh({x}", "of hlo_disc.ij"'
+    assert words(text) == ["hlo_disc.ab.cd", "hlo_disc.ef", "hlo_disc.gh"]
 
 
 def test_nothing_is_imported_for_its_effect():

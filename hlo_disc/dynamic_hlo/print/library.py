@@ -8,7 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
+from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL, ORDERS
 from hlo_disc.dynamic_hlo.print.text import dense_array, listed, string, symbol, tensor_type, value_type
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
         f"backend_config = {_dictionary(attrs['config'])}",
         f"has_side_effect = {str(attrs['effect']).lower()}",
     ]
-    fields += [f"hlo_disc.{name} = {_orders(attrs[name])}" for name in ("operand_orders", "result_orders")]
+    fields += [f"{word} = {_orders(attrs[name])}" for name, word in ORDERS.items()]
     aliases = (
         f"#stablehlo.output_operand_alias<output_tuple_indices = [{result}], operand_index = {operand}, "
         "operand_tuple_indices = []>"

@@ -19,7 +19,16 @@ from hlo_disc.dynamic_hlo.print import convolution as print_convolution
 from hlo_disc.dynamic_hlo.print import indexing as print_indexing
 from hlo_disc.dynamic_hlo.print import library as print_library
 from hlo_disc.dynamic_hlo.print import reduce as print_reduce
-from hlo_disc.dynamic_hlo.print.text import dense, dense_array, listed, string, symbol, tensor_type, value_type
+from hlo_disc.dynamic_hlo.print.text import (
+    ARGUMENT_SHAPE,
+    dense,
+    dense_array,
+    listed,
+    string,
+    symbol,
+    tensor_type,
+    value_type,
+)
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 _SCALAR = "tensor<i64>"
@@ -113,7 +122,7 @@ class _Printer:
     def argument(self, value: Value) -> str:
         shape = string(f"({', '.join(map(str, value.shape))})")
         name = string(self.graph.input_names[value.index])
-        return f"{self.names[value]}: {value_type(value)} {{hlo_disc.shape = {shape}}} loc({name})"
+        return f"{self.names[value]}: {value_type(value)} {{{ARGUMENT_SHAPE} = {shape}}} loc({name})"
 
     def emit(self, text: str, loc: str = "") -> str:
         """Append one op with one result and return the result's name."""

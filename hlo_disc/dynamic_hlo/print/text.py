@@ -10,6 +10,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 
+# The attribute that says what the sizes of an argument are.
+ARGUMENT_SHAPE = "hlo_disc.shape"
+
 
 def tensor_type(dtype: np.dtype, shape: Shape) -> str:
     """Write a type: `tensor<?x768xf32>`, with `?` for each size that is not constant."""

@@ -66,14 +66,14 @@ def _size(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     try:
         size = r.attr(op, "size", _dim)
     except ParseError as error:
-        r.unsupported(f"custom call @hlo_disc.size: {error}")
+        r.unsupported(f"custom call @{SIZE}: {error}")
     values = dict(zip(names.split(", "), operands, strict=False))
     if len(values) != len(operands) or not size.symbols <= set(values):
-        r.unsupported(f"custom call @hlo_disc.size gives {size} with {len(operands)} values of {names}")
+        r.unsupported(f"custom call @{SIZE} gives {size} with {len(operands)} values of {names}")
     known = {}
     for name, x in values.items():
         if not isinstance(x, Symbolic) or not x.exact or len(x.elements) != 1:
-            r.unsupported(f"custom call @hlo_disc.size is given data for {name}")
+            r.unsupported(f"custom call @{SIZE} is given data for {name}")
         known[name] = r.evaluator.scalar.number(x.elements[0])
     size, dtype = size.substitute(known), r.result_type(op)[0]
     if "fits" in op.attributes:

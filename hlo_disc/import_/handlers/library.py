@@ -14,6 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
+from hlo_disc.dynamic_hlo.ops.families.library import ORDERS
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.construction import Construction
@@ -68,8 +69,8 @@ def custom_call(r: Reader, op: ir.OpView, target: str, operands: list[Operand]) 
             )
     aliases = tuple((read.index(i), k) for i, k in _aliases(op))
     effect = _flag(r, op, "has_side_effect")
-    if "hlo_disc.operand_orders" in op.attributes:  # a dump of ours, in which values are as they lie in memory
-        ours = (ir.ArrayAttr(op.attributes[f"hlo_disc.{x}_orders"]) for x in ("operand", "result"))
+    if ORDERS["operand_orders"] in op.attributes:  # a dump of ours, in which values are as they lie in memory
+        ours = (ir.ArrayAttr(op.attributes[word]) for word in ORDERS.values())
         first, second = (tuple(map(ints, orders)) for orders in ours)
         return _emit(r, target, config, values, types, (first, second), aliases, effect)
     layouts = _orders(op, "operand_layouts", [x.rank for x in values] if not shaping else _ranks(r, op))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value, raw_dim
+from hlo_disc.dynamic_hlo.print.text import ARGUMENT_SHAPE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError
@@ -28,7 +29,6 @@ from hlo_disc.import_.stablehlo.decode import Decoder, TypeShape, UnsupportedTyp
 from hlo_disc.mlir import MlirValue, ir
 
 _GLOBAL = "jax.global_constant"
-_SHAPE = "hlo_disc.shape"
 
 
 @frozen
@@ -64,8 +64,8 @@ def input_shapes(
     specs = select_specs(dims or {}, shown, [len(shape) for _, shape in types])
     for spec, i in zip(specs, positions, strict=True):
         own = attributes[i]
-        if own is not None and _SHAPE in own:
-            printed = parse_shape(text(own[_SHAPE]))
+        if own is not None and ARGUMENT_SHAPE in own:
+            printed = parse_shape(text(own[ARGUMENT_SHAPE]))
             spec[:] = [mine if given is None else given for given, mine in zip(spec, printed, strict=True)]
     shapes: list[list[Dim]] = []
     open_dims = False

@@ -16,6 +16,8 @@ from hlo_disc.errors import UnsupportedOpError
 
 # A Fourier transform as a custom call, and the runtime's handler of it.
 FFT_CALL = "hlo_disc.fft"
+# What a dump calls the attributes of a custom call for which StableHLO has no words.
+ORDERS = {"operand_orders": "hlo_disc.operand_orders", "result_orders": "hlo_disc.result_orders"}
 TRANSFORMS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 

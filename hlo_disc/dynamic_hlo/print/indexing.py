@@ -6,24 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.families.indexing import OF_SCATTER
 from hlo_disc.dynamic_hlo.print.text import value_type
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
 
-# What StableHLO calls gather's numbers in a scatter.
-_NAMES = {
-    "offset_dims": "update_window_dims",
-    "collapsed_slice_dims": "inserted_window_dims",
-    "operand_batching_dims": "input_batching_dims",
-    "start_indices_batching_dims": "scatter_indices_batching_dims",
-    "start_index_map": "scatter_dims_to_operand_dims",
-}
-
 
 def _scatter(printer: _Printer, op: Op) -> Sequence[str]:
     attrs, count = op.attrs, 2 * op.attrs["count"] + 1
-    fields = [f"{name} = {list(attrs[ours])}" for ours, name in _NAMES.items() if attrs[ours]]
+    fields = [f"{name} = {list(attrs[ours])}" for ours, name in OF_SCATTER.items() if attrs[ours]]
     numbers = ", ".join([*fields, f"index_vector_dim = {attrs['index_vector_dim']}"])
     unique = f"unique_indices = {str(attrs['unique']).lower()}"
     words = f"{{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, {unique}}}"

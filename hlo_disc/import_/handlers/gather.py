@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ops.families.indexing import OF_SCATTER
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.reductions.reduce import scalar_body
@@ -34,14 +35,8 @@ class Numbers(TypedDict):
     index_vector_dim: int
 
 
-_AXES = (
-    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
-)  # fmt: skip
-# What a scatter calls these.
-OF_SCATTER = (
-    "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
-    "scattered_dims_to_operand_dims",
-)  # fmt: skip
+OF_GATHER = {name: name for name in OF_SCATTER}
+_IN_PYTHON = {**OF_SCATTER, "start_index_map": "scattered_dims_to_operand_dims"}
 
 
 class _Written(Protocol):
@@ -50,18 +45,18 @@ class _Written(Protocol):
     index_vector_dim: int
 
 
-def numbers_of(written: _Written, names: Sequence[str] = _AXES) -> Numbers:
-    """Decode dimension numbers. names: those of the lists of axes, in the order of `_AXES`."""
-    axes = {own: tuple(getattr(written, name)) for own, name in zip(_AXES, names, strict=True)}
+def numbers_of(written: _Written, names: Mapping[str, str]) -> Numbers:
+    """Decode dimension numbers. names: what the lists of axes are called there, by their names in a gather."""
+    axes = {own: tuple(getattr(written, name)) for own, name in names.items()}
     return cast("Numbers", {**axes, "index_vector_dim": written.index_vector_dim})
 
 
 def _gather_numbers(attribute: ir.Attribute) -> Numbers:
-    return numbers_of(stablehlo.GatherDimensionNumbers(attribute))
+    return numbers_of(stablehlo.GatherDimensionNumbers(attribute), OF_GATHER)
 
 
 def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
-    return numbers_of(stablehlo.ScatterDimensionNumbers(attribute), OF_SCATTER)
+    return numbers_of(stablehlo.ScatterDimensionNumbers(attribute), _IN_PYTHON)
 
 
 def _real_dynamic_slice(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:

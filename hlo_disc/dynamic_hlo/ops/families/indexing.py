@@ -37,6 +37,16 @@ from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 
+# The axes of a gather, and what StableHLO calls them in a scatter. (Its binding for Python spells the last one
+# `scattered_dims_to_operand_dims`.)
+OF_SCATTER = {
+    "offset_dims": "update_window_dims",
+    "collapsed_slice_dims": "inserted_window_dims",
+    "operand_batching_dims": "input_batching_dims",
+    "start_indices_batching_dims": "scatter_indices_batching_dims",
+    "start_index_map": "scatter_dims_to_operand_dims",
+}
+
 
 def _need_numbers(op: Op, facts: ShapeFacts, x: Value, indices: Value) -> tuple[list[Dim], tuple[int, ...]]:
     """Return the sizes of the batch axes, and the operand axes that a window spans. Raises for a misfit."""
@@ -279,10 +289,7 @@ def dynamic_update_slice(x: Array, update: Array, *starts: Array) -> Array:
     return result
 
 
-_NUMBERS = (
-    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
-    "index_vector_dim",
-)  # fmt: skip
+_NUMBERS = (*OF_SCATTER, "index_vector_dim")
 _UPDATES = ("unique", "count", "body")
 
 ROWS = (

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ops.families.indexing import OF_SCATTER
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.import_.handlers.arrays import Array, array, joined
 from hlo_disc.import_.handlers.gather import (
-    OF_SCATTER,
+    OF_GATHER,
     make_dynamic_slice,
     make_gather,
     make_scatter,
@@ -149,13 +150,12 @@ def _sort_by(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 def _gather(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    numbers = numbers_of(_message(op, "GatherDimensionNumbers"))
+    numbers = numbers_of(_message(op, "GatherDimensionNumbers"), OF_GATHER)
     return make_gather(r, r.data(operands[0]), operands[1], numbers, r.sizes(operands[2]))
 
 
 def _scatter(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    names = (*OF_SCATTER[:-1], "scatter_dims_to_operand_dims")
-    numbers = numbers_of(_message(op, "ScatterDimensionNumbers"), names)
+    numbers = numbers_of(_message(op, "ScatterDimensionNumbers"), OF_SCATTER)
     x, at, updates = (r.data(o) for o in operands)
     body = scalar_body(r, _region(r, op, "update_computation"), [x.dtype] * 2)
     return make_scatter(r, [x], at, [updates], numbers, body)

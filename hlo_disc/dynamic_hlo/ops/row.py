@@ -13,7 +13,9 @@ from hlo_disc.frozen import frozen
 class OpDef:
     """One op.
 
-    kind: the class by which stages treat ops alike. "control" is a loop or a choice, "host" is for host code only.
+    kind: the class by which stages treat ops alike: source, elementwise, view, gather, scatter, sort, reduce,
+        cumulative, window, dot; assemble, of blocks that are written one by one; control, a loop or a choice; call, of
+        a library; host, for host code only. `table.kind` knows one more.
     operands: their number, None for any.
     infer: result types of an op under given facts; see inference.py for what it raises.
     reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function

@@ -1,8 +1,7 @@
 """The op table: one row an op, with its kind, attributes, shape inference and numpy reference; a file for each family.
 
-Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot, control. A new elementwise
-op is one row in `elementwise.py` and one in each emitter's table. A view has one operand, and its row says where its
-elements come from (`axes.py`).
+Kinds, which `row.py` lists, drive fusion and emission. A new elementwise op is one row in `elementwise.py` and one in
+each emitter's table. A view has one operand, and its row says where its elements come from (`axes.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Windows evaluated lazily at an element of the result: a loop over the window, or over the windows around the element.
 
-Two ops that replace a `select_and_scatter` exist in this package only. `select_windows` (x, *captured) {window,
-strides, low, high, body} gives the index of the element that a window selects, counted along the axes on which windows
-move. Element p of `window_scatter` (selected, source, init, *captured) {shape, window, strides, low, high, body}
-combines, window by window, those elements of the source whose window selected p.
+`dynamic_hlo/ops/families/private.py` defines the two ops that replace a `select_and_scatter`.
 
 Axes without lanes have their loops clipped to the inside of the array, if combining an initial value changes nothing.
 Along the lanes, and for the rest, each element is tested for being inside.

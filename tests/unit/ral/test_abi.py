@@ -1,4 +1,4 @@
-"""The calling convention: what Python says of it is what ral.h says, and `env` has room for the longest message."""
+"""The calling convention: what Python says of it is what headers say, and `env` has room for the longest message."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import hlo_disc
 from hlo_disc import abi, ral
 from hlo_disc.errors import ShapeError
+from hlo_disc.library.tables import MOST_RANK
 from hlo_disc.ral.contexts.jax import call_in_jit
 
 HEADER = (Path(abi.__file__).parent / "ral" / "core" / "ral.h").read_text()
@@ -26,6 +27,11 @@ def test_numbers_are_those_of_the_header():
     assert len(defined) == HEADER.count("#define RAL_") - 1
     numbers = {name for name, value in vars(abi).items() if name.isupper() and isinstance(value, int)}
     assert numbers == set(defined)
+
+
+def test_libraries_have_the_ranks_of_their_header():
+    header = (Path(abi.__file__).parent / "ral" / "c_api" / "hlo_disc.h").read_text()
+    assert re.findall(r"#define HLO_DISC_MAX_RANK (\d+)$", header, re.MULTILINE) == [str(MOST_RANK)]
 
 
 def test_functions_are_those_of_the_header():

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import depth
 import hardware
-import inapplicable
 import pytest
 from comparison.xla_results import compile_quickly, keep_xla_results
 from hypothesis import settings
@@ -50,8 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sampled(step): see oracle/depth.py")
     if directory := config.getoption("--native"):
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
-    import remote
-
     from hlo_disc.cache import archive
 
     os.environ["HLO_DISC_CACHE"] = ""  # tests change what compiles
@@ -65,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if not is_hardware(config):
             compile_quickly()
     if target := config.getoption("--target"):
+        import remote
+
         os.environ["HLO_DISC_TARGET"] = target
         if target == remote.TARGET:
             remote.register()
@@ -78,9 +77,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    import remote
-
     if target := config.getoption("--target"):
+        import inapplicable
+        import remote
+
         rows = inapplicable.FOR_AARCH64 if target == remote.TARGET else inapplicable.FOR_GPUS
         for item in items:
             inapplicable.mark(item, rows)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hlo_disc.cache.directory import package, tell
-from hlo_disc.compiled.saved import replacing
+from hlo_disc.compiled.replacing import replacing
 
 PLACE = Path(__file__).with_name("common.kernels")
 _MAGIC = b"kernels1"

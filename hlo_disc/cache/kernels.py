@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hlo_disc.cache import archive
 from hlo_disc.cache.directory import KERNEL, damaged, is_ours, made, package, shrink, tell, versions
-from hlo_disc.compiled.saved import replacing
+from hlo_disc.compiled.replacing import replacing
 from hlo_disc.frozen import frozen
 from hlo_disc.options import Options
 

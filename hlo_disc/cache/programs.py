@@ -13,7 +13,8 @@ import numpy as np
 
 from hlo_disc.cache.directory import PROGRAM, Entry, damaged, is_ours, made, package, shrink, tell, versions
 from hlo_disc.compiled.program import Program, calling_back
-from hlo_disc.compiled.saved import read, read_open, replacing, save
+from hlo_disc.compiled.replacing import replacing
+from hlo_disc.compiled.saved import read, read_open, save
 from hlo_disc.display.notebook import signature_text
 from hlo_disc.dynamic_hlo.ir.digest import digest
 from hlo_disc.dynamic_hlo.ir.graph import Graph, all_ops, is_array

@@ -14,8 +14,8 @@ import os
 import struct
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, ForwardRef, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.compiled.program import Program, calling_back, dtype_named
+from hlo_disc.compiled.replacing import replacing
 from hlo_disc.errors import FormatError, UnsupportedOpError
 
 VERSION = 20
@@ -115,23 +116,6 @@ class Sections:
 def _end(header: int) -> int:
     """Return the offset in the file at which a header of so many bytes ends."""
     return PREFIX.size + header
-
-
-@contextmanager
-def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new file that takes this path when it is complete, in place of an existing file if there is one."""
-    whole = os.path.realpath(path)
-    made = os.path.join(os.path.dirname(whole), f".{os.path.basename(whole)}.{os.urandom(8).hex()}")
-    try:
-        with open(made, "w+b", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)) as file:
-            yield file
-        os.replace(made, whole)
-    except OSError as error:
-        error.filename, error.filename2 = os.fspath(path), None
-        raise
-    finally:
-        with suppress(OSError):
-            os.unlink(made)
 
 
 def _bytes(array: np.ndarray) -> memoryview:

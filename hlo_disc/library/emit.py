@@ -11,7 +11,7 @@ from pathlib import Path
 from hlo_disc import __version__
 from hlo_disc import ral as runtime_package
 from hlo_disc.compiled.program import Program
-from hlo_disc.compiled.saved import replacing
+from hlo_disc.compiled.replacing import replacing
 from hlo_disc.errors import ArgumentError, CompileError, UnsupportedOpError
 from hlo_disc.library.tables import Source, check, lapack_symbol
 from hlo_disc.library.toolchain import Lapack, Toolchain

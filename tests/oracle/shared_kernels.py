@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +23,14 @@ class _Run(kernels.KernelStore):
 @contextmanager
 def used(place: Path) -> Iterator[None]:
     """Compile with the store, unless the options name a cache or ask for dumps."""
-    store, found = kernels.Stores(None, _Run(place, 1 << 40)), kernels.found
+    found = kernels.found
+
+    @functools.cache
+    def store() -> kernels.Stores:
+        return kernels.Stores(None, _Run(place, 1 << 40))
 
     def shared(options: Options) -> kernels.Stores | None:
-        return found(options) if options.dump or options.cache_directory else store
+        return found(options) if options.dump or options.cache_directory else store()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "found", shared)

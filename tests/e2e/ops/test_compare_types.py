@@ -74,9 +74,10 @@ def test_floats_are_ordered_as_by_xla(dtype):
         np.testing.assert_array_equal(got, wanted, err_msg=direction)
 
 
-@pytest.mark.parametrize("dtype", [d for d in FLOATS if d.itemsize == 1 and bit_width(d) == 8], ids=element_type)
+@pytest.mark.parametrize("dtype", [d for d in FLOATS if d.itemsize == 1], ids=element_type)
 def test_small_floats_are_sorted_as_by_jax(dtype):
     compiled = hlo_disc.jit(jnp.argsort)
     for n in (len(NUMBERS), 3, 1, 0):
         x = np.array(NUMBERS[-n:] if n else (), np.float32).astype(dtype)
-        np.testing.assert_array_equal(compiled(x), jax.jit(jnp.argsort)(x))
+        wide = x.astype(np.float32) if bit_width(dtype) == 6 else x
+        np.testing.assert_array_equal(compiled(x), jax.jit(jnp.argsort)(wide))

@@ -13,7 +13,7 @@ from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.regions import inline
-from hlo_disc.stitch.codegen.values.elements import from_memory, to_memory
+from hlo_disc.stitch.codegen.values.elements import as_bits, from_bits
 from hlo_disc.stitch.codegen.values.val import Val
 from hlo_disc.stitch.schedules.sort.comparator import Comparator
 
@@ -83,8 +83,8 @@ class Records:
         for number, fields in enumerate(self.words):
             word, shift, element = None, 0, self.element(b, number)
             for i in fields:
-                x = to_memory(b, values[i], self.fields[i])
-                x = _shifted(b, _resized(b, _bitcast(b, x, self._int(b, i)), element), arith.ShLIOp, shift)
+                x = as_bits(b, values[i], self.fields[i])
+                x = _shifted(b, _resized(b, x, element), arith.ShLIOp, shift)
                 word = x if word is None else b.apply(arith.OrIOp, word, x)
                 shift += 8 * self.fields[i].itemsize
             assert word is not None
@@ -99,8 +99,7 @@ class Records:
 
     def field(self, b: Builder, words: Mapping[int, Val], i: int) -> Val:
         """Return one field in a register."""
-        dtype = self.fields[i]
-        return from_memory(b, _bitcast(b, self.field_bits(b, words, i), b.memory_type(dtype)), dtype)
+        return from_bits(b, self.field_bits(b, words, i), self.fields[i])
 
     def keys(self, b: Builder, words: Mapping[int, Val]) -> list[Val]:
         """Return all keys in registers."""
@@ -129,10 +128,6 @@ def _words(fields: Sequence[np.dtype]) -> tuple[tuple[int, ...], ...]:
         words[fit].append(i)
         room[fit] -= bits
     return tuple(map(tuple, words))
-
-
-def _bitcast(b: Builder, x: Val, element: ir.Type) -> Val:
-    return x if x.element == element else b.cast(arith.BitcastOp, element, x)
 
 
 def _resized(b: Builder, x: Val, element: ir.Type) -> Val:

@@ -10,6 +10,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.formulas.arithmetic import log_softmax, softmax
+from hlo_disc.import_.formulas.norms import Features
 from hlo_disc.import_.formulas.windows import Pool
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, together
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -53,38 +54,30 @@ def _sparse_cross_entropy(r: Reader, op: Node, operands: list[Operand]) -> Resul
     return [where(ok, loss, nan).value, where(fine, grad, nan).value]
 
 
-def channel_axis(op: Node, rank: int) -> int:
-    return 1 if op.attributes.get("data_format", "NHWC").startswith("NC") else rank - 1
+def _channels(op: Node, x: Array) -> Features:
+    return Features(x.shape, 1 if op.attributes.get("data_format", "NHWC").startswith("NC") else x.rank - 1)
 
 
 def _bias_add(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x, bias = (array(r, o) for o in operands)
-    axis = channel_axis(op, x.rank) if len(operands) > 1 else x.rank - 1
-    r.equal(bias.shape[0], x.shape[axis], "the bias and the channels")
-    return (x + bias.broadcast(x.shape, (axis,))).value
+    f = _channels(op, x)
+    r.equal(bias.shape[0], x.shape[f.axis], "the bias and the channels")
+    return (x + f.spread(bias)).value
 
 
 def _bias_add_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
-    axis = channel_axis(op, x.rank)
-    return x.sum([a for a in range(x.rank) if a != axis]).value
-
-
-def _per_channel(x: Array, axis: int, *lines: Array) -> list[Array]:
-    return [line.broadcast(x.shape, (axis,)) for line in lines]
+    return x.sum(_channels(op, x).others).value
 
 
 def _batch_norm(r: Reader, op: Node, operands: list[Operand]) -> Result:
     given, scale, offset, mean, variance = (array(r, o) for o in operands)
-    axis, epsilon = channel_axis(op, given.rank), op.attributes.get("epsilon", 1e-4)
+    f, epsilon = _channels(op, given), op.attributes.get("epsilon", 1e-4)
     x = given.cast(scale.dtype)
     if op.attributes.get("is_training", True):
-        axes = [a for a in range(x.rank) if a != axis]
-        batch_mean = x.mean(axes)
-        centred = x - batch_mean.broadcast(x.shape, (axis,))
-        batch_variance = (centred * centred).mean(axes)
-        y = _normalised(x, axis, scale, offset, batch_mean, batch_variance, epsilon)
-        n = x.count(axes, x.dtype)
+        batch_mean, batch_variance = f.moments(x)
+        y = _normalised(f, x, scale, offset, batch_mean, batch_variance, epsilon)
+        n = x.count(f.others, x.dtype)
         unbiased = batch_variance * (n / (n - 1).maximum(1))
         factor = op.attributes.get("exponential_avg_factor", 1.0)
         if factor != 1.0:
@@ -95,33 +88,30 @@ def _batch_norm(r: Reader, op: Node, operands: list[Operand]) -> Result:
             mean = batch_mean
         saved = [batch_mean, batch_variance]
         return [x.value for x in (y.cast(given.dtype), mean, unbiased, *saved, y.like(0))][: len(op.results)]
-    y = _normalised(x, axis, scale, offset, mean, variance, epsilon)
+    y = _normalised(f, x, scale, offset, mean, variance, epsilon)
     rest = [mean, variance, mean, variance, y.like(0)]
     return [x.value for x in (y.cast(given.dtype), *rest)][: len(op.results)]
 
 
 def _normalised(
-    x: Array, axis: int, scale: Array, offset: Array, mean: Array, variance: Array, epsilon: float
+    f: Features, x: Array, scale: Array, offset: Array, mean: Array, variance: Array, epsilon: float
 ) -> Array:
     factor = scale * (variance + epsilon).op("rsqrt")
-    m, f, o = _per_channel(x, axis, mean, factor, offset)
-    return (x - m) * f + o
+    return (x - f.spread(mean)) * f.spread(factor) + f.spread(offset)
 
 
 def _batch_norm_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dy, x, scale, mean, variance = (array(r, o) for o in operands[:5])
-    axis, epsilon = channel_axis(op, x.rank), op.attributes.get("epsilon", 1e-4)
+    f, epsilon = _channels(op, x), op.attributes.get("epsilon", 1e-4)
     given = x.dtype
     dy, x = dy.cast(scale.dtype), x.cast(scale.dtype)
-    axes = [a for a in range(x.rank) if a != axis]
-    inverse = (variance + epsilon).op("rsqrt")
-    m, inv, s = _per_channel(x, axis, mean, inverse, scale)
+    m, inv, s = (f.spread(line) for line in (mean, (variance + epsilon).op("rsqrt"), scale))
     normal = (x - m) * inv
-    d_scale, d_offset = (dy * normal).sum(axes), dy.sum(axes)
+    d_offset, d_scale = f.sums(dy, normal)
     dx = dy * s * inv
     if op.attributes.get("is_training", True):
-        n = x.count(axes, x.dtype)
-        means = [(line / n).broadcast(x.shape, (axis,)) for line in (d_offset, d_scale)]
+        n = x.count(f.others, x.dtype)
+        means = [f.spread(line / n) for line in (d_offset, d_scale)]
         dx = (dy - means[0] - normal * means[1]) * s * inv
     zero = filled(r, 0, scale.dtype, ())
     return [v.value for v in (dx.cast(given), d_scale, d_offset, zero, zero)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.expr import F32
+from hlo_disc.import_.formulas.norms import Features
 from hlo_disc.import_.handlers.arrays import Array, array
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
@@ -18,17 +19,16 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
 
 
-class _Feature:
-    """The feature axis of a tensor, for vectors over it. 16-bit floats are computed in f32 and rounded once."""
+class _Norm(Features):
+    """The axis of features and the epsilon of an op. 16-bit floats are computed in f32 and rounded once."""
 
     def __init__(self, r: Reader, op: ir.OpView, x: Value):
-        self.r, self.type, self.shape = r, x.dtype, x.shape
-        self.axis = r.attr(op, "feature_index", integer)
+        super().__init__(x.shape, r.attr(op, "feature_index", integer))
+        self.r, self.type = r, x.dtype
         if not 0 <= self.axis < x.rank:
             r.unsupported(f"the feature axis {self.axis} is none of rank {x.rank}")
         if dtype_class(x.dtype) != "float":
             r.unsupported(f"batch normalisation of {x.dtype}")
-        self.others = [a for a in range(x.rank) if a != self.axis]
         self.epsilon = ir.FloatAttr(op.attributes["epsilon"]).value
 
     def widen(self, operands: Iterable[Operand]) -> list[Array]:
@@ -41,10 +41,6 @@ class _Feature:
     def narrow(self, x: Array) -> Value:
         return x.cast(self.type).value
 
-    def spread(self, x: Array) -> Array:
-        """Broadcast a vector over the whole tensor."""
-        return x.broadcast(self.shape, (self.axis,))
-
     def normalised(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
         deviation = (variance + self.epsilon).sqrt()
         centred = x - self.spread(mean)
@@ -52,26 +48,24 @@ class _Feature:
 
 
 def _inference(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    f = _Feature(r, op, r.data(operands[0]))
+    f = _Norm(r, op, r.data(operands[0]))
     return f.narrow(f.normalised(*f.widen(operands)))
 
 
 def _training(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    f = _Feature(r, op, r.data(operands[0]))
+    f = _Norm(r, op, r.data(operands[0]))
     x, scale, offset = f.widen(operands)
-    mean = x.mean(f.others)
-    centred = x - f.spread(mean)
-    variance = (centred * centred).mean(f.others)
+    mean, variance = f.moments(x)
     return [f.narrow(v) for v in (f.normalised(x, scale, offset, mean, variance), mean, variance)]
 
 
 def _grad(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
-    f = _Feature(r, op, r.data(operands[0]))
+    f = _Norm(r, op, r.data(operands[0]))
     x, scale, mean, variance, grad = f.widen(operands)
     r.same_shape((x.value, grad.value))
     square, count = variance + f.epsilon, x.count(f.others, x.dtype)
     centred, deviation = x - f.spread(mean), square.sqrt()
-    summed, weighted = grad.sum(f.others), (grad * centred).sum(f.others)
+    summed, weighted = f.sums(grad, centred)
     change = grad * count - f.spread(summed) - centred * f.spread(weighted) / f.spread(square)
     grad_x = change * f.spread(scale / deviation / count)
     return [f.narrow(v) for v in (grad_x, weighted / deviation, summed)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.ops.expr import F64
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.formulas.norms import Features, moments
 from hlo_disc.import_.handlers.arrays import Array
 
 if TYPE_CHECKING:
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
 
 # The axis of channels.
 _CHANNELS = 1
-
-
-def _moments(x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
-    """Return the mean and the variance over some axes, which stay with size 1."""
-    count = x.count(axes, x.dtype)
-    mean = x.sum(axes, True) / count
-    centred = x - mean
-    return mean, (centred * centred).sum(axes, True) / count
 
 
 def _affine(x: Array, weight: Array | None, bias: Array | None, axes: Sequence[int] | None = None) -> Array:
@@ -52,7 +45,7 @@ def _layer_norm(
 ) -> list[Array]:
     """Return (normalised, mean, 1 / deviation), over the last axes."""
     wide = x.cast(computed(x.dtype))
-    mean, variance = _moments(wide, range(x.rank - len(shape), x.rank))
+    mean, variance = moments(wide, range(x.rank - len(shape), x.rank))
     inverse = (variance + epsilon).op("rsqrt")
     return _typed(r, _affine((wide - mean) * inverse, weight, bias), mean, inverse)
 
@@ -99,7 +92,7 @@ def _group_norm(
     """Return (normalised, mean, 1 / deviation) over the channels of each group, and over all axes after them."""
     wide = x.cast(computed(x.dtype))
     each = Dim.of(channels) // groups
-    mean, variance = _moments(wide.reshape((batch, groups, each, inner)), (2, 3))
+    mean, variance = moments(wide.reshape((batch, groups, each, inner)), (2, 3))
     inverse = (variance + epsilon).op("rsqrt")
 
     def spread(line: Array) -> Array:
@@ -150,16 +143,6 @@ def _group_norm_grad(
     return _gradients(r, asked, made, *(y.sum(0).reshape((channels,)) for y in lines))
 
 
-def _over_channels(x: Array, line: Array) -> Array:
-    """Lay out a vector of channels over the axes of `x`."""
-    return line.broadcast(x.shape, (_CHANNELS,))
-
-
-def _others(x: Array) -> list[int]:
-    """Return the axes that are not of channels."""
-    return [axis for axis in range(x.rank) if axis != _CHANNELS]
-
-
 def _batch_norm(
     r: AtenReader,
     x: Array,
@@ -173,7 +156,7 @@ def _batch_norm(
     """Return (normalised, mean, 1 / deviation) by running moments. PyTorch leaves the last two empty on CPUs."""
     dtype = computed(x.dtype)
     lines = mean.cast(dtype), 1 / (variance.cast(dtype) + epsilon).sqrt()
-    m, inverse = (_over_channels(x, line) for line in lines)
+    m, inverse = map(Features(x.shape, _CHANNELS).spread, lines)
     kept = [line.slice(0, 0, out.shape[0]) for line, out in zip(lines, r.outs[1:], strict=False)]
     return _typed(r, _affine((x.cast(dtype) - m) * inverse, weight, bias, (_CHANNELS,)), *kept)
 
@@ -192,15 +175,13 @@ def _batch_norm_functional(
     """Return (normalised, mean, 1 / deviation, new running mean, new running variance)."""
     if not training:
         return _typed(r, *_batch_norm(r, x, weight, bias, mean, variance, momentum, epsilon), mean, variance)
-    dtype, axes = computed(x.dtype), _others(x)
-    wide = x.cast(dtype)
-    m, v = _moments(wide, axes)
-    inverse = (v + epsilon).op("rsqrt")
-    count = x.count(axes, F64)
-    flat = [line.reshape((x.shape[_CHANNELS],)) for line in (m, inverse, v)]
-    unbiased = flat[2] * (count / (count - 1)).cast(dtype)
-    new = [made * momentum + old.cast(dtype) * (1 - momentum) for made, old in ((flat[0], mean), (unbiased, variance))]
-    return _typed(r, _affine((wide - m) * inverse, weight, bias, (_CHANNELS,)), *flat[:2], *new)
+    dtype, f = computed(x.dtype), Features(x.shape, _CHANNELS)
+    wide, count = x.cast(dtype), x.count(f.others, F64)
+    m, v = f.moments(wide)
+    inverse, unbiased = (v + epsilon).op("rsqrt"), v * (count / (count - 1)).cast(dtype)
+    new = [made * momentum + old.cast(dtype) * (1 - momentum) for made, old in ((m, mean), (unbiased, variance))]
+    normal = (wide - f.spread(m)) * f.spread(inverse)
+    return _typed(r, _affine(normal, weight, bias, (_CHANNELS,)), m, inverse, *new)
 
 
 def _batch_norm_grad(
@@ -217,21 +198,21 @@ def _batch_norm_grad(
     asked: Sequence[bool],
 ) -> list[Array | None]:
     """Return the gradients of the input, the weight and the bias."""
-    dtype, axes = computed(x.dtype), _others(x)
+    dtype, f = computed(x.dtype), Features(x.shape, _CHANNELS)
     lines = (saved_mean, saved_inverse) if training else (mean, variance)
     m, inverse = (line.cast(dtype) for line in lines if line is not None)
     if not training:
         inverse = (inverse + epsilon).op("rsqrt")
-    grad, centred = grad.cast(dtype), x.cast(dtype) - _over_channels(x, m)
-    sums, weighted = grad.sum(axes), (grad * centred).sum(axes)
+    grad, centred = grad.cast(dtype), x.cast(dtype) - f.spread(m)
+    sums, weighted = f.sums(grad, centred)
     scale = inverse if weight is None else inverse * weight.cast(dtype)
     change = grad
     if training:
-        each = (1 / x.count(axes, F64)).cast(dtype)
+        each = (1 / x.count(f.others, F64)).cast(dtype)
         slope, offset = weighted * each * (inverse * inverse), sums * each
-        change = grad - centred * _over_channels(x, slope) - _over_channels(x, offset)
+        change = grad - centred * f.spread(slope) - f.spread(offset)
     # PyTorch returns the input's whether or not it is asked for.
-    return _gradients(r, (True, *asked[1:]), change * _over_channels(x, scale), weighted * inverse, sums)
+    return _gradients(r, (True, *asked[1:]), change * f.spread(scale), weighted * inverse, sums)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

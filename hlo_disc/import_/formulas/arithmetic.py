@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ops.expr import where
-from hlo_disc.import_.handlers.arrays import Array, together
+from hlo_disc.dynamic_hlo.ops.expr import A, formula_region, where
+from hlo_disc.import_.handlers.arrays import Array, filled, together
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
@@ -34,3 +36,15 @@ def softmax(x: Array, axis: int) -> Array:
 def log_softmax(x: Array, axis: int) -> Array:
     shifted = x - x.reduce("max", axis, keep=True)
     return shifted - shifted.exp().sum(axis, keep=True).log()
+
+
+def log_add_exp(a: A, b: A) -> A:
+    """Compute log(exp(a) + exp(b)); for two equal infinities the result is that infinity."""
+    high, low = a.maximum(b), a.minimum(b)
+    sum_ = high + (low - high).exp().op("log_plus_one")
+    return where((high == low) & ~high.op("is_finite"), high, sum_)
+
+
+def running_logsumexp(x: Array, axis: int, reverse: bool = False) -> Array:
+    body = formula_region(x.r.facts, [x.dtype] * 2, lambda a, b: [log_add_exp(a, b)])
+    return x.emit("cumulative", filled(x.r, -np.inf, x.dtype), dim=axis % x.rank, reverse=reverse, body=body)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
+from hlo_disc.import_.formulas.arithmetic import running_logsumexp
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -22,8 +22,6 @@ from hlo_disc.import_.tensorflow.indexing.indexing import take_along
 from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 
 if TYPE_CHECKING:
-    from hlo_disc.dynamic_hlo.ir.graph import Value
-    from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.import_.tensorflow.program import Node
 
@@ -125,19 +123,7 @@ def _log_cumsum(r: Reader, op: Node, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axis = axis_of(r, operands[1], x.rank)
     reverse = op.attributes.get("reverse", False)
-
-    def build(b: GraphBuilder, v: tuple[Value, ...]) -> list[Value]:
-        most, least = b.op("maximum", v), b.op("minimum", v)
-        gap = b.op("subtract", (least, most))
-        sum_ = b.op("add", (most, b.op("log_plus_one", (b.op("exponential", (gap,)),))))
-        return [b.op("select", (b.op("compare", v, direction="EQ"), b.op("add", (v[0], ln2(b))), sum_))]
-
-    def ln2(b: GraphBuilder) -> Value:
-        return b.op("constant", (), value=np.asarray(np.log(2)).astype(x.dtype))
-
-    init = filled(r, -np.inf, x.dtype, ())
-    body = make_region(r.facts, [(x.dtype, ())] * 2, build)
-    made = x.emit("cumulative", init, dim=axis, reverse=reverse, body=body)
+    made = running_logsumexp(x, axis, reverse)
     return (_shifted(made, axis, reverse, -np.inf) if op.attributes.get("exclusive", False) else made).value
 
 

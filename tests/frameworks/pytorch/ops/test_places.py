@@ -56,6 +56,12 @@ def numbers_only(rows, columns):
     return (numbers(rows, columns),)
 
 
+def test_running_sums_of_infinities():
+    """The log of a sum of exponentials of two equal infinities is that infinity."""
+    edges = torch.tensor([[float(x) for x in row.split()] for row in ("inf inf 1", "-inf -inf 2", "-inf inf -inf")])
+    check(lambda x: x.logcumsumexp(1), lambda: (edges,), [()])
+
+
 def test_gathers_and_scatters():
     def make(rows, columns):
         return numbers(rows, columns), indices(rows, columns, rows), indices(4, 1, columns)

@@ -17,6 +17,7 @@ from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.sorting import numbered
+from hlo_disc.import_.formulas.arithmetic import running_logsumexp
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled
 
 if TYPE_CHECKING:
@@ -38,17 +39,7 @@ def _running_logsumexp(r: AtenReader, x: Array, axis: int) -> Array:
         r.unsupported("of complex numbers")
     if not x.rank:
         return x
-    wide = x.cast(computed(x.dtype))
-    body = formula_region(r.facts, [wide.dtype] * 2, _log_add_exp)
-    start = filled(r, -np.inf, wide.dtype)
-    return wide.emit("cumulative", start, dim=axis % x.rank, reverse=False, body=body).cast(x.dtype)
-
-
-def _log_add_exp(a: Array, b: Array) -> list[Array]:
-    """Compute log(exp(a) + exp(b)); for two equal infinities the result is that infinity."""
-    high, low = a.maximum(b), a.minimum(b)
-    sum_ = high + (low - high).exp().op("log_plus_one")
-    return [where((high == low) & ~high.op("is_finite"), high, sum_)]
+    return running_logsumexp(x.cast(computed(x.dtype)), axis).cast(x.dtype)
 
 
 def _extremum(r: AtenReader, dtype: np.dtype, kind: str, last: bool) -> Region:

@@ -24,6 +24,12 @@ def extents(windows: Sequence[Dim], holes: Sequence[int]) -> list[Dim]:
     return [(window - 1) * hole + 1 for window, hole in zip(windows, holes, strict=True)]
 
 
+def _adjoint(sizes: Sequence[Dim], counts: Sequence[Dim], windows: Sequence[Dim], of: Convolution | Pool) -> list[Pad]:
+    """Return the padding with which windows over results, spread by the strides, give axes of these sizes."""
+    places = zip(sizes, counts, extents(windows, of.holes), of.strides, of.pads, strict=True)
+    return [(k - 1 - low, n - 1 - (m - 1) * s + low) for n, m, k, s, (low, _) in places]
+
+
 @frozen
 class Convolution:
     """A convolution of x with a kernel w, which gives y; pads, strides and holes are those of the spatial axes.
@@ -49,9 +55,7 @@ class Convolution:
         out, into, *spatial = self.kernel
         if self.groups > 1:
             w = self._regrouped(w)
-        reach = extents([w.shape[a] for a in spatial], self.holes)
-        places = zip(sizes, self._spatial(y), reach, self.strides, self.pads, strict=True)
-        pads = [(k - 1 - low, n - 1 - (m - 1) * s + low) for n, m, k, s, (low, _) in places]
+        pads = _adjoint(sizes, self._spatial(y), [w.shape[a] for a in spatial], self)
         orders = self.order, (into, out, *spatial), self.order
         ones = [1] * len(spatial)
         return self._convolve(y, w, orders, ones, pads, self.strides, self.holes, self.groups, turned=True)
@@ -135,10 +139,8 @@ class Pool:
 
     def spread(self, y: Array, sizes: Shape) -> Array:
         """Compute the adjoint of a sum: add every element of y to all elements of its window in a tensor of `sizes`."""
-        reach = extents(self.window, self.holes)
-        places = zip(sizes, y.shape, reach, self.strides, self.pads, strict=True)
-        pads = [(k - 1 - low, n - 1 - (m - 1) * s + low) for n, m, k, s, (low, _) in places]
-        return self._fold([y, y.like(0)], (1,) * y.rank, self.strides, pads, monoid_region("add", y.dtype))[0]
+        pads, body = _adjoint(sizes, y.shape, self.window, self), monoid_region("add", y.dtype)
+        return self._fold([y, y.like(0)], (1,) * y.rank, self.strides, pads, body)[0]
 
     def maxima(self, x: Array, numbers: Array, start: float | None = None, nans: bool = True) -> list[Array]:
         """Return the maximum of each window and the number of its element, see `maximum_region`."""

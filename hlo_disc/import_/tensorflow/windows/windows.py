@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -136,53 +138,43 @@ def _conv_filter_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return made.reshape(shape).value
 
 
-def _dilation(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Dilate: take the maximum of elements plus those of a kernel."""
-    x, w = (array(r, o) for o in operands)
+def _elements(
+    r: Reader, op: Node, x: Array, window: Sequence[int], number: float = 0
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield for each place in a window, by row and column, the elements that all windows have there."""
     strides, rates = op.attributes["strides"][1:3], op.attributes["rates"][1:3]
-    rows, columns, _ = w.shape
-    h, v = (_known(r, d, "the size of a kernel") for d in (rows, columns))
-    reach = [(h - 1) * rates[0] + 1, (v - 1) * rates[1] + 1]
-    space = Spatial(op, 4)
-    pads = space.pads(r, x.shape[1:3], list(map(Dim.const, reach)), strides)
-    padded = x.pad([0, *(low for low, _ in pads), 0], [0, *(high for _, high in pads), 0], np.finfo(x.dtype).min)
-    counts = [(padded.shape[1 + i] - reach[i]) // strides[i] + 1 for i in range(2)]
-    made = None
-    for i in range(h):
-        for j in range(v):
-            part = padded
-            for axis, at in ((1, i * rates[0]), (2, j * rates[1])):
-                step = strides[axis - 1]
-                part = part.slice(axis, at, (counts[axis - 1] - 1) * step + at + 1, step)
-            term = part + w.slice(0, i, i + 1).slice(1, j, j + 1).reshape((ONE, ONE, ONE, w.shape[2]))
-            made = term if made is None else made.maximum(term)
-    assert made is not None
-    return made.value
-
-
-def extract_patches(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    """Return the elements of each window as channels."""
-    x = array(r, operands[0])
-    (_, h, v, _), strides, rates = op.attributes["ksizes"], op.attributes["strides"][1:3], op.attributes["rates"][1:3]
-    reach = [(h - 1) * rates[0] + 1, (v - 1) * rates[1] + 1]
-    pads = Spatial(op, 4).pads(r, x.shape[1:3], list(map(Dim.const, reach)), strides)
-    padded = x.pad([0, *(low for low, _ in pads), 0], [0, *(high for _, high in pads), 0])
-    scalar = r.evaluator.scalar
+    reach, scalar = extents(list(map(Dim.const, window)), rates), r.evaluator.scalar
+    pads = Spatial(op, 4).pads(r, x.shape[1:3], reach, strides)
+    padded = x.pad([0, *(low for low, _ in pads), 0], [0, *(high for _, high in pads), 0], number)
     counts = [
         scalar.maximum((padded.shape[1 + i] - reach[i]) // strides[i] + 1, ZERO)
         if pads[0] == (0, 0)
         else (x.shape[1 + i] + strides[i] - 1) // strides[i]
         for i in range(2)
     ]
-    parts = []
-    for i in range(h):
-        for j in range(v):
-            part = padded
-            for axis, at in ((1, i * rates[0]), (2, j * rates[1])):
-                step, count = strides[axis - 1], counts[axis - 1]
-                part = part.slice(axis, at, scalar.maximum((count - 1) * step + at + 1, Dim.const(at)), step)
-            parts.append(part)
-    return joined(parts, 3).value
+    for i, j in itertools.product(*map(range, window)):
+        part = padded
+        for axis, (k, rate, step, count) in enumerate(zip((i, j), rates, strides, counts, strict=True), 1):
+            at = Dim.const(k * rate)
+            part = part.slice(axis, at, scalar.maximum((count - 1) * step + at + 1, at), step)
+        yield i, j, part
+
+
+def _dilation(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    """Dilate: take the maximum of elements plus those of a kernel."""
+    x, w = (array(r, o) for o in operands)
+    window = r.constants(w.shape[:2], "the size of a kernel")
+    terms = (
+        part + w.slice(0, i, i + 1).slice(1, j, j + 1).reshape((ONE, ONE, ONE, w.shape[2]))
+        for i, j, part in _elements(r, op, x, window, np.finfo(x.dtype).min)
+    )
+    return functools.reduce(Array.maximum, terms).value
+
+
+def extract_patches(r: Reader, op: Node, operands: list[Operand]) -> Result:
+    """Return the elements of each window as channels."""
+    window = op.attributes["ksizes"][1:3]
+    return joined([part for _, _, part in _elements(r, op, array(r, operands[0]), window)], 3).value
 
 
 HANDLERS: dict[str, Handler] = {

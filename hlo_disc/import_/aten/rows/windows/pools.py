@@ -17,7 +17,7 @@ from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.windows.convolutions import each
 from hlo_disc.import_.aten.tensors import Size
-from hlo_disc.import_.formulas.windows import Pool, numbered
+from hlo_disc.import_.formulas.windows import Pool, extents, numbered
 from hlo_disc.import_.handlers.arrays import Array, iota
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Windows:
         self.strides = tuple(map(r.fixed, each(strides, spatial) if strides else self.window))
         self.before = tuple(map(Dim.of, each(padding, spatial)))
         self.dilations = tuple(map(r.fixed, each(dilations, spatial)))
-        rows = zip(sizes, counts, self.window, self.strides, self.before, self.dilations, strict=True)
-        self.after = tuple((m - 1) * s + d * (k - 1) + 1 - n - p for n, m, k, s, p, d in rows)
+        rows = zip(sizes, counts, extents(self.window, self.dilations), self.strides, self.before, strict=True)
+        self.after = tuple((m - 1) * s + k - n - p for n, m, k, s, p in rows)
 
     def over(self, x: Array) -> Pool:
         """Extend the windows to all axes of a tensor; on its first axes each element is a window."""

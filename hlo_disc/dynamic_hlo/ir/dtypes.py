@@ -60,6 +60,11 @@ def is_small_float(dtype: np.dtype) -> bool:
     return is_float(dtype) and dtype.itemsize < 4
 
 
+def computed(dtype: np.dtype) -> np.dtype:
+    """Return the type in which formulas and sums of a type are computed."""
+    return np.dtype(np.float32) if is_small_float(dtype) else dtype
+
+
 def is_unsigned(dtype: np.dtype) -> bool:
     """Whether its integers, or truth values, compare and widen as unsigned."""
     return dtype_class(dtype) in ("uint", "bool")

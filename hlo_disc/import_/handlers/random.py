@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, is_integer
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, computed, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.expr import A, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
@@ -236,13 +236,13 @@ def _uniform(words: tuple[Array, Array], low: Array, high: Array) -> Array:
         span = (high - low).cast(np.dtype(np.int64)).op("bitcast_convert", dtype=U64)
         offset = whole(*words).op("remainder", span & ((1 << bit_width(dtype)) - 1))
         return offset.cast(dtype) + low
-    wide = F64 if dtype == F64 else F32
+    wide = computed(dtype)
     low, high = low.cast(wide), high.cast(wide)
     return (low + unit(words, wide) * (high - low)).cast(dtype)
 
 
 def _normal(words: tuple[Array, Array], mean: Array, deviation: Array) -> Array:
-    wide = F64 if mean.dtype == F64 else F32
+    wide = computed(mean.dtype)
     return (normal_pair(words, wide)[0] * deviation.cast(wide) + mean.cast(wide)).cast(mean.dtype)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, element_type
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class, element_type
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
@@ -49,15 +49,19 @@ def compared(direction: str) -> Formula:
     return lambda x, y: x.op("compare", y, direction=direction)
 
 
-def chlo(name: str) -> Formula:
-    """Make a handler of an op that CHLO decomposes into a function of scalars, which is applied to every element."""
+def widely(function: Formula) -> Formula:
+    """Compute a formula of small floats in f32."""
 
     def apply(*xs: Array) -> Array:
         xs = tuple(together(xs))
-        wide = [x.cast(np.float32) if x.dtype.itemsize < 4 else x for x in xs]
-        return _applied(name, *wide).cast(xs[0].dtype)
+        return function(*(x.cast(computed(x.dtype)) for x in xs)).cast(xs[0].dtype)
 
     return apply
+
+
+def chlo(name: str) -> Formula:
+    """Apply an op that CHLO decomposes into a function of scalars to every element."""
+    return widely(functools.partial(_applied, name))
 
 
 @functools.lru_cache(64)

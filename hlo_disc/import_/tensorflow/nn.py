@@ -15,21 +15,15 @@ from hlo_disc.import_.formulas.windows import Pool
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, together
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.tensorflow.elementwise import formula, widely
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.import_.tensorflow.program import Node
 
 
-def _widely(function: Callable[[Array, int], Array]) -> Handler:
-    """Compute a function of 16-bit floats in f32."""
-
-    def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
-        x = array(r, operands[0])
-        wide = x.cast(np.float32) if x.dtype.itemsize < 4 else x
-        return function(wide, -1).cast(x.dtype).value
-
-    return handler
+def _over_last(function: Callable[[Array, int], Array]) -> Handler:
+    return formula(widely(lambda x: function(x, -1)))
 
 
 def _cross_entropy(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -156,8 +150,8 @@ HANDLERS: dict[str, Handler] = {
     "FusedBatchNormV3": _batch_norm,
     "LRN": _lrn,
     "LRNGrad": _lrn_grad,
-    "LogSoftmax": _widely(log_softmax),
-    "Softmax": _widely(softmax),
+    "LogSoftmax": _over_last(log_softmax),
+    "Softmax": _over_last(softmax),
     "SoftmaxCrossEntropyWithLogits": _cross_entropy,
     "SparseSoftmaxCrossEntropyWithLogits": _sparse_cross_entropy,
 }

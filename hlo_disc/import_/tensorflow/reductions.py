@@ -16,6 +16,7 @@ from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.elements import Element, Elements
 from hlo_disc.import_.sizes.shapes import Operand
+from hlo_disc.import_.tensorflow.elementwise import widely
 from hlo_disc.import_.tensorflow.folding import Fold, folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 from hlo_disc.import_.tensorflow.indexing.indexing import take_along
@@ -24,9 +25,6 @@ from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.import_.tensorflow.program import Node
-
-# Elements of these are summed in f32 and rounded once.
-_NARROW = 4
 
 
 def _axes(r: Reader, x: Array, axes: Operand) -> list[int]:
@@ -39,7 +37,7 @@ def _over_axes(formula: Callable[[Array, list[int], bool], Array]) -> Handler:
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
-        return _in_f32(x, lambda y: formula(y, axes, keep)).value
+        return widely(lambda y: formula(y, axes, keep))(x).value
 
     return handler
 
@@ -58,11 +56,6 @@ def _reduce(kind: str) -> Handler:
         return made.shaped(r, own).reshape((*[ONE] * (x.rank - len(own)), *own)).value
 
     return handler
-
-
-def _in_f32(x: Array, function: Callable[[Array], Array]) -> Array:
-    narrow = x.dtype.itemsize < _NARROW and x.dtype.kind not in "iubc"
-    return function(x.cast(np.float32)).cast(x.dtype) if narrow else function(x)
 
 
 def _fold(number: Callable[..., Element | None]) -> Fold:
@@ -103,7 +96,7 @@ def _cumulative(kind: str) -> Handler:
         x = array(r, operands[0])
         axis = axis_of(r, operands[1], x.rank)
         reverse, exclusive = (op.attributes.get(name, False) for name in ("reverse", "exclusive"))
-        made = _in_f32(x, lambda y: y.cumulative(kind, axis, reverse))
+        made = widely(lambda y: y.cumulative(kind, axis, reverse))(x)
         if exclusive:
             made = _shifted(made, axis, reverse, 0 if kind == "add" else 1)
         return made.value

@@ -7,22 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from hlo_disc.import_.by_jax import traced
-from hlo_disc.import_.handlers.arrays import Array, together
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.jax_later import jax, jnp
-from hlo_disc.import_.tensorflow.elementwise import formula
+from hlo_disc.import_.tensorflow.elementwise import formula, widely
 
 
 def _applied(fn: Callable[..., object]) -> Handler:
-    """Apply a function of numbers; 16-bit floats are computed in f32."""
-
-    def apply(*xs: Array) -> Array:
-        xs = tuple(together(xs))
-        wide = [x.cast(np.float32) if x.dtype.itemsize < 4 else x for x in xs]
-        (made,) = traced(xs[0].r, fn, *wide)
-        return made.cast(xs[0].dtype)
-
-    return formula(apply)
+    """Apply a function of JAX's arrays."""
+    return formula(widely(lambda *xs: traced(xs[0].r, fn, *xs)[0]))
 
 
 def _gamma(fn: Callable[..., jax.Array], at_most: float) -> Handler:

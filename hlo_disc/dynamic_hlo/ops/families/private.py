@@ -22,7 +22,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Function, Ints
 from hlo_disc.dynamic_hlo.ops.axes import OF_EACH, WINDOW, AxisRule, Part, assembly, over_windows, whole
@@ -162,7 +162,7 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
 
     There a second rounding hardly ever shows. Small floats are computed as f32.
     """
-    held = np.dtype(np.float32) if is_small_float(x.dtype) else x.dtype
+    held = computed(x.dtype)
     wide = {"f4": np.float64, "f8": np.longdouble}.get(held.str[1:], held)
     with np.errstate(all="ignore"):
         made = x.astype(wide) * y.astype(wide) + z.astype(wide)

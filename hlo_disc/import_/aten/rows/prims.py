@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
 from hlo_disc.dynamic_hlo.ops.expr import F64, I32, where
 from hlo_disc.import_.aten.rows.axes import reductions
 from hlo_disc.import_.aten.rows.numbers import elementwise as aten
@@ -67,7 +67,7 @@ def _frexp(r: AtenReader, x: Array) -> list[Array]:
 
 
 def frexp(r: AtenReader, x: Array) -> list[Array]:
-    wide = x.cast(reductions.computed(x.dtype))
+    wide = x.cast(computed(x.dtype))
     return [made.cast(out.dtype) for made, out in zip(_frexp(r, wide), r.outs, strict=True)]
 
 

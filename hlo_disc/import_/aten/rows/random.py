@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, F32, F64, I64, formula_region, where
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.formulas.windows import numbered
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota

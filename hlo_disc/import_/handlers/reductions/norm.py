@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.ops.expr import F32
 from hlo_disc.import_.formulas.norms import Features
 from hlo_disc.import_.handlers.arrays import Array, array
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -36,7 +35,7 @@ class _Norm(Features):
         for x in arrays:
             if x.rank == 1:
                 self.r.equal(x.shape[0], self.shape[self.axis], "the feature axis and a vector over it")
-        return [x.cast(self.type if self.type.itemsize >= 4 else F32) for x in arrays]
+        return [x.cast(computed(self.type)) for x in arrays]
 
     def narrow(self, x: Array) -> Value:
         return x.cast(self.type).value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO
 from hlo_disc.import_.by_jax import traced
@@ -105,7 +105,7 @@ def _square_root(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def _widened(r: Reader, x: Operand) -> Array:
     """Widen an operand of a triangular system: LAPACK has no small floats."""
     given = array(r, x)
-    return given.cast(np.float32) if is_small_float(given.dtype) else given
+    return given.cast(computed(given.dtype))
 
 
 def _cholesky(r: Reader, op: Node, operands: list[Operand]) -> Result:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import F32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
@@ -156,7 +157,7 @@ def _truncated_normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Draw normal numbers below 2 in magnitude: the first such ones of a few at a time, from blocks of their own."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
     philox_only(r, operands)
-    wide = F64 if dtype == F64 else F32
+    wide = computed(dtype)
     count, each = dim_product(shape), 16 // wide.itemsize
     groups = (count + (each - 1)) // each
     start = iota(r, (groups,), 0, U64) * (RESERVED * each // 4)
@@ -188,7 +189,7 @@ def _multinomial(r: Reader, op: Node, operands: list[Operand]) -> Result:
     part = unit(_bits(r, keys, (rows, samples), 64), F64)
     logits = given.cast(F64)
     finite = given.op("is_finite")
-    most = where(finite, logits, np.finfo(given.cast(F32).dtype if given.dtype.itemsize < 4 else given.dtype).min)
+    most = where(finite, logits, np.finfo(computed(given.dtype)).min)
     weights = where(finite, (logits - most.reduce("max", [1], keep=True)).exp(), 0)
     reached = weights.cumulative("add", 1)
     wanted = part * weights.sum([1], keep=True)

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.stitch.codegen.body import Body, InMemory
@@ -78,7 +76,7 @@ class RowKernel:
         for p in self.space.passes:
             for value in p.stage:
                 fast = fast or self.b.fast()
-                dtype = np.dtype(np.float32) if is_small_float(value.dtype) else value.dtype
+                dtype = computed(value.dtype)
                 count = self.sizes.count(p.cols)
                 view = self.b.view(fast, self.sizes(offset), self.b.memory_type(dtype), count)
                 stages[value] = InMemory(view, [count], dtype, fixed=False)

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ops.expr import BOOL, F32
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
+from hlo_disc.dynamic_hlo.ops.expr import BOOL
 from hlo_disc.import_.formulas.arithmetic import log_softmax, softmax
 from hlo_disc.import_.handlers.arrays import Array, Axes
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-
-def computed(dtype: np.dtype) -> np.dtype:
-    """Return the type in which formulas and sums of this type are computed."""
-    return F32 if dtype_class(dtype) == "float" and dtype.itemsize < 4 else dtype
 
 
 def _axes(x: Array, axes: Axes) -> tuple[int, ...]:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, formula_region, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.sorting import numbered
 from hlo_disc.import_.formulas.arithmetic import running_logsumexp
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.handlers.arrays import Array, iota

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.indexing.searches import found
 from hlo_disc.import_.aten.tensors import is_just

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.axes.views import bounds, place
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.indexing.chosen import unmasked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ops.expr import I32
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.numbers.elementwise import scaled
 from hlo_disc.import_.aten.tensors import Operand, is_just
 from hlo_disc.import_.handlers.arrays import Array, matmul

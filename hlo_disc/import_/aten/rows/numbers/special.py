@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax, traced
 from hlo_disc.import_.handlers.arrays import Array

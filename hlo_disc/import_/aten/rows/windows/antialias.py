@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.formulas.images import cubic, triangle, weighed
 from hlo_disc.import_.handlers.arrays import Array, iota
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.frozen import frozen
-from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.rows.windows.convolutions import each
 from hlo_disc.import_.aten.rows.windows.pools import maxima_backward
 from hlo_disc.import_.aten.tensors import Operand, Size

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.formulas.images import STEEP, cubic_taps
 from hlo_disc.import_.handlers.arrays import Array

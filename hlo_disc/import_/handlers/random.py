@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, computed, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.ops.expr import A, where
+from hlo_disc.dynamic_hlo.ops.expr import A, Term, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -186,20 +186,28 @@ def philox(key: tuple[A, A], x: tuple[A, A, A, A]) -> tuple[A, A, A, A]:
     return x
 
 
+def advanced(low: A, high: A, by: Term) -> tuple[A, A]:
+    """Add to a counter of 128 bits."""
+    made = low + by
+    return made, where(made < low, high + 1, high)
+
+
+def philox_words(key: A, counter: tuple[A, A], by: A, width: int) -> Sequence[A]:
+    """Return the words of 32 or 64 bits at a distance from a counter."""
+    low, high = advanced(*counter, by)
+    words = philox(halves(key), (*halves(low), *halves(high)))
+    return words if width == 32 else (whole(*words[:2]), whole(*words[2:]))
+
+
 def philox_bits(r: Reader, key: Array, counter: Sequence[Array], shape: Shape, width: int) -> tuple[list[Array], Array]:
     """Return the new counter and the bits. One counter of 128 bits gives four words, dealt to elements in turn."""
-    low, high = counter if len(counter) == 2 else (counter[0], key)  # a state of two is short of one: XLA takes the key
+    low, high = (*counter, key)[:2]  # a state of two is short of one: XLA takes the key
     count = dim_product(shape)
     each = 128 // width
     blocks = (count + (each - 1)) // each
-    at = low + iota(r, (blocks,), 0, U64)
-    carried = where(at < low, high + 1, high)
-    words = philox(halves(key), (*halves(at), *halves(carried)))
-    parts = words if width == 32 else (whole(*words[:2]), whole(*words[2:]))
+    parts = philox_words(key, (low, high), iota(r, (blocks,), 0, U64), width)
     bits = joined([part.expand(1) for part in parts], 1).reshape((blocks * each,)).slice(0, 0, count).reshape(shape)
-    new_low = low + blocks
-    new = [new_low, where(new_low < low, high + 1, high)][: len(counter)]
-    return new, bits
+    return list(advanced(low, high, blocks)[: len(counter)]), bits
 
 
 # ----------------------------------------------------------------------------------------------------- distributions
@@ -220,11 +228,14 @@ def unit(words: tuple[Array, Array], dtype: np.dtype) -> Array:
     return (bits >> (width - _DIGITS[dtype])).cast(dtype) * 2.0 ** -_DIGITS[dtype]
 
 
-def normal_pair(words: tuple[Array, Array], dtype: np.dtype) -> list[Array]:
-    """Return two normal numbers, by the method of Box and Muller."""
-    first, second = unit(words, dtype), unit((words[1], words[0]), dtype)
-    radius, angle = ((1 - first).log() * -2.0).sqrt(), second * (2 * math.pi)
+def box_muller(first: Array, second: Array) -> list[Array]:
+    """Return two normal numbers from two uniform ones, of which the first is not 0."""
+    radius, angle = (first.log() * -2).sqrt(), second * (2 * math.pi)
     return [radius * angle.op(name) for name in ("cosine", "sine")]
+
+
+def normal_pair(words: tuple[Array, Array], dtype: np.dtype) -> list[Array]:
+    return box_muller(1 - unit(words, dtype), unit((words[1], words[0]), dtype))
 
 
 def _uniform(words: tuple[Array, Array], low: Array, high: Array) -> Array:

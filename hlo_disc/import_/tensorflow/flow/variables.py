@@ -9,6 +9,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
+from hlo_disc.import_.handlers.random import advanced
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.indexing.indexing import strided_update
@@ -68,9 +69,8 @@ def _skipped(r: Reader, state: Array, count: Array) -> Array:
     unsigned = np.dtype(np.uint64)
     low, high, *key = (state.slice(0, i, i + 1) for i in range(r.constants(state.shape, "a generator's state")[0]))
     before = low.emit("bitcast_convert", dtype=unsigned)
-    after = before + count.cast(unsigned).reshape((ONE,)) * _WORDS
-    carried = (after < before).cast(I64)
-    return joined([after.emit("bitcast_convert", dtype=I64), high + carried, *key], 0)
+    after, high = advanced(before, high, count.cast(unsigned).reshape((ONE,)) * _WORDS)
+    return joined([after.emit("bitcast_convert", dtype=I64), high, *key], 0)
 
 
 def _read_and_skip(r: Reader, op: Node, operands: list[Operand]) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from hlo_disc.dynamic_hlo.ops.expr import F32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined, loop
-from hlo_disc.import_.handlers.random import halves, philox, philox_bits, whole
+from hlo_disc.import_.handlers.random import box_muller, halves, philox, philox_bits, philox_words, whole
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.jax_later import jax
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
@@ -120,23 +119,18 @@ def _normal(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def normal_pair(first: Array, second: Array) -> list[Array]:
     """Return two normal numbers from two words; of f64 if the words have 64 bits."""
     dtype = F64 if first.dtype == U64 else F32
-    size = (unit(first, dtype).maximum(1e-7).log() * -2).sqrt()
-    turn = unit(second, dtype) * (2 * math.pi)
-    return [turn.op("sine") * size, turn.op("cosine") * size]
+    return box_muller(unit(first, dtype).maximum(1e-7), unit(second, dtype))[::-1]
 
 
 # Numbers that are drawn until they fit have so many blocks of four words each, of which few are used.
 RESERVED = 256
 
 
-def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) -> list[Array]:
+def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) -> Sequence[Array]:
     """Return four words for each number of a block, or two of 64 bits for f64."""
     key, counter = array(r, operands[1]), array(r, operands[2])
     word, low, high = (Array(r, r.element(x.value, i)) for x, i in ((key, 0), (counter, 0), (counter, 1)))
-    at = low + number
-    carried = where(at < low, high + 1, high)
-    words: Sequence[Array] = philox(halves(word), (*halves(at), *halves(carried)))
-    return list(words) if dtype != F64 else [whole(*words[:2]), whole(*words[2:])]
+    return philox_words(word, (low, high), number, 64 if dtype == F64 else 32)
 
 
 def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ops.expr import A, formula_region, where
-from hlo_disc.import_.handlers.arrays import Array, filled, together
+from hlo_disc.import_.handlers.arrays import Array, filled, joined, together
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
@@ -26,6 +26,12 @@ def floor_remainder(a: Array, b: Array) -> Array:
     if dtype_class(a.dtype) == "uint":
         return rest
     return where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
+
+
+def cross(a: Array, b: Array, axis: int) -> Array:
+    """Return the cross product of vectors of three elements along an axis."""
+    (a0, a1, a2), (b0, b1, b2) = ([x.slice(axis, i, i + 1) for i in range(3)] for x in (a, b))
+    return joined([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis)
 
 
 def softmax(x: Array, axis: int) -> Array:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
-from hlo_disc.import_.handlers.arrays import Array, array, dot, joined
+from hlo_disc.import_.formulas.arithmetic import cross
+from hlo_disc.import_.handlers.arrays import Array, array, dot
 from hlo_disc.import_.handlers.products.einsum import make_einsum
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
@@ -65,11 +66,8 @@ def _band_part(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _cross(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = (array(r, x) for x in operands)
-    axis = a.rank - 1
-    r.equal(a.shape[axis], Dim.const(3), "the last dimension and 3")
-    parts = [[x.slice(axis, i, i + 1) for i in range(3)] for x in (a, b)]
-    (a0, a1, a2), (b0, b1, b2) = parts
-    return joined([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis).value
+    r.equal(a.shape[-1], Dim.const(3), "the last dimension and 3")
+    return cross(a, b, -1).value
 
 
 def _fft(kind: str, axes: int) -> Handler:

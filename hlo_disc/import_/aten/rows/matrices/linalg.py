@@ -15,7 +15,8 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.tensors import Operand
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.formulas import linalg as formulas
-from hlo_disc.import_.handlers.arrays import Array, joined
+from hlo_disc.import_.formulas.arithmetic import cross
+from hlo_disc.import_.handlers.arrays import Array
 from hlo_disc.import_.jax_later import jax, jnp
 
 if TYPE_CHECKING:
@@ -237,13 +238,7 @@ def _pinv(
 
 def _cross(r: AtenReader, a: Array, b: Array, *, dim: int = -1) -> Array:
     a, b = (x.cast(r.out.dtype).broadcast(r.out.shape) for x in (a, b))
-
-    def turned(x: Array, first: int) -> Array:
-        parts = [x.slice(dim, i % 3, i % 3 + 1) for i in range(first, first + 3)]
-        return joined(parts, dim)
-
-    one, other = (turned(a, i) * turned(b, 3 - i) for i in (1, 2))
-    return one - other
+    return cross(a, b, dim)
 
 
 def _with_effects(r: AtenReader, token: Array, op: object, *_: object, **__: object) -> list[Array | None]:

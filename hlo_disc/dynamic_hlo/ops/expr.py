@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 BOOL, I32, I64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
-F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+U32, U64, F32, F64 = map(np.dtype, (np.uint32, np.uint64, np.float32, np.float64))
 
 
 class Maker(Protocol):

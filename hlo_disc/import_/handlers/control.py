@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, with_captures
+from hlo_disc.dynamic_hlo.ops.expr import I32
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import TOKEN, Bundle, Operand, Symbolic, Token
@@ -20,8 +19,6 @@ from hlo_disc.import_.stablehlo.decode import integer
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
-
-_I32 = np.dtype(np.int32)
 
 
 def _while(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
@@ -70,7 +67,7 @@ def _if(r: Reader, op: ir.OpView, operands: list[Operand]) -> Result:
     index = operands[0]
     if isinstance(index, Symbolic) and not index.wraps and isinstance(index.elements[0], bool):
         return r.run_inline(yes if index.elements[0] else no)
-    number = r.emit("convert", (r.data(index),), dtype=_I32)
+    number = r.emit("convert", (r.data(index),), dtype=I32)
     return make_choice(r, number, [no, yes])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width, dtype_class, element_type, is_float, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ops.expr import F32, Array
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.import_.handlers.types import Handler
@@ -41,7 +42,7 @@ def _compare(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     order, own = compare_type(r.decoder, op, dtype)
     if order != own:
         if order == "TOTALORDER" and is_float(dtype):
-            values = [total_order(r.builder, x, r.location()) for x in values]
+            values = [total_order(Array(r, x)).value for x in values]
         elif order in _SIGNS and is_integer(dtype):
             bits = _DTYPES[_SIGNS[order], bit_width(dtype)]
             values = [r.emit("bitcast_convert", (x,), dtype=bits) for x in values]
@@ -98,7 +99,7 @@ def _is_infinity(which: float, first: str = "") -> Handler:
     def handler(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
         x = r.data(operands[0])
         if x.dtype.itemsize == 1:  # not all of these have infinities
-            x = r.emit("convert", (x,), dtype=np.dtype(np.float32))
+            x = r.emit("convert", (x,), dtype=F32)
         x = r.emit(first, (x,)) if first else x
         limit = _spread(r, r.constant(np.array(which, x.dtype)), x.shape)
         return r.emit("compare", (x, limit), direction="EQ")

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, computed, dtype_class, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.ops.expr import A, Term, where
+from hlo_disc.dynamic_hlo.ops.expr import F32, F64, I64, U32, U64, A, Term, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
-U32, U64, F32, F64 = map(np.dtype, (np.uint32, np.uint64, np.float32, np.float64))
 # Digits of a significand, which is all that a number in [0, 1) has.
 _DIGITS = {F64: 53, F32: 24, np.dtype(np.float16): 11, np.dtype(ml_dtypes.bfloat16): 8}
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -244,7 +243,7 @@ def _uniform(words: tuple[Array, Array], low: Array, high: Array) -> Array:
     if dtype == BOOL:
         return (words[0] & 1) == 1
     if is_integer(dtype):
-        span = (high - low).cast(np.dtype(np.int64)).op("bitcast_convert", dtype=U64)
+        span = (high - low).cast(I64).op("bitcast_convert", dtype=U64)
         offset = whole(*words).op("remainder", span & ((1 << bit_width(dtype)) - 1))
         return offset.cast(dtype) + low
     wide = computed(dtype)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
-from hlo_disc.dynamic_hlo.ops.builder import make_region
+from hlo_disc.dynamic_hlo.ops.expr import I32, Array, formula_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.import_.construction import Construction
@@ -21,8 +20,6 @@ from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
-
-I32 = np.dtype(np.int32)
 
 
 def _sort(r: Reader, op: ir.OpView, operands: list[Operand]) -> Sequence[Value]:
@@ -41,13 +38,12 @@ def make_sort(
     return r.emit_all("sort", (*xs, *captured), dim=dim, stable=stable, count=len(xs), body=body)
 
 
-def first_operand_order(r: Construction, xs: Sequence[Value], descending: bool = False) -> Region:
-    """Return the region that sorts operands together, in the total order of the first."""
-    types = [(x.dtype, ()) for x in xs for _ in range(2)]
-    direction = "GT" if descending else "LT"
-    return make_region(
-        r.facts, types, lambda b, v: [b.op("compare", [total_order(b, y) for y in v[:2]], direction=direction)]
-    )
+def first_operand_order(
+    r: Construction, xs: Sequence[Value], descending: bool = False, key: Callable[[Array], Array] = total_order
+) -> Region:
+    """Return the region that sorts operands together, by keys of the first."""
+    before, types = operator.gt if descending else operator.lt, [x.dtype for x in xs for _ in range(2)]
+    return formula_region(r.facts, types, lambda x, y, *_: [before(key(x), key(y))])
 
 
 def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:

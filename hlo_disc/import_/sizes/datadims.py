@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
+from hlo_disc.dynamic_hlo.ops.expr import I64
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.import_.sizes import symbols
 from hlo_disc.import_.sizes.shapes import is_opaque
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
-
-_I64 = np.dtype(np.int64)
 
 
 class DataDims:
@@ -69,12 +68,12 @@ class DataDims:
                 pieces.update(dict.fromkeys(source.symbols, self._piece(source)))
 
         def constant(value: int) -> Value:
-            return r.constant(np.array(value, _I64))
+            return r.constant(np.array(value, I64))
 
         def symbol(name: str) -> Value:
             value = pieces.get(name)
             if value is None:
-                return r.emit("dim", expr=Dim.symbol(name), dtype=_I64)
+                return r.emit("dim", expr=Dim.symbol(name), dtype=I64)
             positive = value if name.endswith(".p") else r.emit("negate", (value,))
             return r.emit("maximum", (positive, constant(0)))
 
@@ -98,4 +97,4 @@ class DataDims:
     def _piece(self, source: Dim) -> Value:
         tensor, i = self.r.evaluator.sources[source]
         element = tensor if not tensor.shape else self.r.element(tensor, i)
-        return element if element.dtype == _I64 else self.r.emit("convert", (element,), dtype=_I64)
+        return element if element.dtype == I64 else self.r.emit("convert", (element,), dtype=I64)

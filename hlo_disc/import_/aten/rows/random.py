@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import computed, dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Shape
-from hlo_disc.dynamic_hlo.ops.expr import BOOL, F32, F64, I64, formula_region, where
+from hlo_disc.dynamic_hlo.ops.expr import BOOL, F32, F64, I64, U64, formula_region, where
 from hlo_disc.import_.aten.tensors import Operand, Size
 from hlo_disc.import_.formulas.windows import numbered
 from hlo_disc.import_.handlers.arrays import Array, emit_all, filled, iota
-from hlo_disc.import_.handlers.random import U64, halves, normal_pair, threefry, unit, whole
+from hlo_disc.import_.handlers.random import halves, normal_pair, threefry, unit, whole
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-# Of complex numbers.
-_PARTS: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): F32, np.dtype(np.complex128): F64}
-
 
 # Bits
 
@@ -48,7 +44,7 @@ def _words(r: AtenReader, shape: Shape) -> tuple[Array, Array]:
 
 def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Array:
     """Draw normal numbers; the parts of a complex number have half of its variance."""
-    part = _PARTS.get(dtype, dtype)
+    part = part_dtype(dtype)
     made = normal_pair(_words(r, shape), computed(part))
     if part == dtype:
         return made[0].cast(dtype)
@@ -60,8 +56,7 @@ def _rand(r: AtenReader, *_: object, **__: object) -> Array:
     dtype = r.out.dtype
     if dtype_class(dtype) != "complex":
         return unit(_words(r, r.out.shape), dtype)
-    part = F64 if dtype.itemsize == 16 else F32
-    re, im = (unit(_words(r, r.out.shape), part) for _ in range(2))
+    re, im = (unit(_words(r, r.out.shape), part_dtype(dtype)) for _ in range(2))
     return re.emit("complex", im)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ops.expr import I64
+from hlo_disc.dynamic_hlo.ops.expr import I64, U64
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.random import advanced
@@ -66,10 +66,9 @@ def _scatter(kind: str) -> Handler:
 
 def _skipped(r: Reader, state: Array, count: Array) -> Array:
     """Return the state of a generator after `count` numbers: a counter of 128 bits, and a key."""
-    unsigned = np.dtype(np.uint64)
     low, high, *key = (state.slice(0, i, i + 1) for i in range(r.constants(state.shape, "a generator's state")[0]))
-    before = low.emit("bitcast_convert", dtype=unsigned)
-    after, high = advanced(before, high, count.cast(unsigned).reshape((ONE,)) * _WORDS)
+    before = low.emit("bitcast_convert", dtype=U64)
+    after, high = advanced(before, high, count.cast(U64).reshape((ONE,)) * _WORDS)
     return joined([after.emit("bitcast_convert", dtype=I64), high, *key], 0)
 
 
@@ -85,7 +84,7 @@ def _drawn(name: str) -> Handler:
         state, algorithm, shape, *rest = operands
         held = array(r, state)
         key, counter = held.slice(0, 2, 3), held.slice(0, 0, 2)
-        words = [x.emit("bitcast_convert", dtype=np.dtype(np.uint64)).value for x in (key, counter)]
+        words = [x.emit("bitcast_convert", dtype=U64).value for x in (key, counter)]
         made = random.HANDLERS[name](r, op, [shape, *words, algorithm, *rest])
         count = filled(r, dim_product(r.sizes(shape)), I64)
         return [made, _skipped(r, held, count).value]  # type: ignore[list-item]

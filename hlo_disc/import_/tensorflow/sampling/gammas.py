@@ -10,21 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ops.expr import BOOL, where
+from hlo_disc.dynamic_hlo.ops.expr import BOOL, F64, U64, where
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.import_.handlers.arrays import Array, array, filled, loop
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
-from hlo_disc.import_.tensorflow.sampling.random import (
-    F64,
-    RESERVED,
-    U64,
-    block,
-    distributions,
-    normal_pair,
-    philox_only,
-    unit,
-)
+from hlo_disc.import_.tensorflow.sampling.random import RESERVED, block, distributions, normal_pair, philox_only, unit
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ir.graph import Shape
-from hlo_disc.dynamic_hlo.ops.expr import F32, where
+from hlo_disc.dynamic_hlo.ops.expr import F32, F64, U32, U64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined, loop
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.import_.tensorflow.program import Node
 
-U32, U64, F64 = map(np.dtype, (np.uint32, np.uint64, np.float64))
 _PHILOX = (1, 3)  # by name, or what is best for the device
 # The key by which a seed becomes key and counter.
 _SCRAMBLE = (0x3EC8F720, 0x02461E29)

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import I32, I64, where
+from hlo_disc.dynamic_hlo.ops.expr import Array as Scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import identity
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.aten.tensors import Size
-from hlo_disc.import_.handlers.arrays import Array, emit_all, iota, joined
+from hlo_disc.import_.handlers.arrays import Array, iota, joined
+from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -35,29 +36,14 @@ def numbered(r: AtenReader, shape: Shape, axis: int) -> Array:
 
 def ordered(r: AtenReader, x: Array, axis: int, descending: bool = False) -> tuple[Array, Array]:
     """Sort the elements along an axis. Returns them with their old indices."""
-    body = _order(r, x.dtype, descending)
     axis %= x.rank
-    values, order = emit_all(r, "sort", [x, numbered(r, x.shape, axis)], dim=axis, stable=True, count=2, body=body)
-    return values, order
+    pair = x.value, numbered(r, x.shape, axis).value
+    values, order = make_sort(r, pair, first_operand_order(r, pair, descending, _key), (), axis, True)
+    return Array(r, values), Array(r, order)
 
 
-def _order(r: AtenReader, dtype: np.dtype, descending: bool) -> Region:
-    """Compare two elements with their indices: does the first come before the second?"""
-    types = [(dtype, ()), (dtype, ()), (I32, ()), (I32, ())]
-
-    def build(b: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
-        keys = [_key(b, x) for x in inputs[:2]]
-        return [b.op("compare", keys, direction="GT" if descending else "LT")]
-
-    return make_region(r.facts, types, build)
-
-
-def _key(b: GraphBuilder, x: Value) -> Value:
-    if dtype_class(x.dtype) != "float":
-        return x
-    zero, nan = (b.op("constant", value=np.array(value, x.dtype)) for value in (0, np.nan))
-    same = b.op("select", [b.op("compare", [x, zero], direction="EQ"), zero, x])
-    return total_order(b, b.op("select", [b.op("compare", [x, x], direction="NE"), nan, same]))
+def _key(x: Scalar) -> Scalar:
+    return total_order(where(x != x, np.nan, where(x == 0, 0, x))) if dtype_class(x.dtype) == "float" else x
 
 
 def _sort(r: AtenReader, x: Array, axis: int = -1, descending: bool = False) -> list[Array]:

@@ -291,19 +291,25 @@ def test_formulas_have_one_language():
 @pytest.mark.parametrize(
     ("fragment", "home"),
     [
-        ("* (a + 2)", "images.py"),  # Keys' cubic
-        ("- 5 * a)", "images.py"),
-        ("holes=self.strides", "windows.py"),  # a gradient of a kernel, whose windows have holes
-        ('"select_and_scatter",', "windows.py"),
-        ("area + own - both", "boxes.py"),
+        ("* (a + 2)", "formulas/images.py"),  # Keys' cubic
+        ("- 5 * a)", "formulas/images.py"),
+        ("holes=self.strides", "formulas/windows.py"),  # a gradient of a kernel, whose windows have holes
+        ("select=formula_region(", "formulas/windows.py"),
+        ("k - 1 - low", "formulas/windows.py"),  # the padding of an adjoint
+        ("area + own - both", "formulas/boxes.py"),
+        ("(centred * centred)", "formulas/norms.py"),
+        ("(grad * centred)", "formulas/norms.py"),
+        ("(low - high).exp()", "formulas/arithmetic.py"),  # the log of a sum of exponentials
+        ("a1 * b2 - a2 * b1", "formulas/arithmetic.py"),
+        ("high + 1, high)", "handlers/random.py"),  # the carry of a counter
+        ("(2 * math.pi)", "handlers/random.py"),  # Box and Muller's angle
     ],
 )
 def test_formulas_stand_once(fragment, home):
-    """A formula that PyTorch's and TensorFlow's readers have in common is a function that both call."""
-    frontends = [ROOT / "import_" / name for name in ("formulas", "aten", "tensorflow")]
-    found = [path for folder in frontends for path in folder.rglob("*.py") if fragment in path.read_text()]
-    assert [(path.parent.name, path.name) for path in found] == [("formulas", home)]
-    sources = [(path, path.read_text()) for folder in frontends[1:] for path in folder.rglob("*.py")]
+    """A formula that readers have in common is a function that all of them call."""
+    root = ROOT / "import_"
+    assert [str(path.relative_to(root)) for path in root.rglob("*.py") if fragment in path.read_text()] == [home]
+    sources = [(path, path.read_text()) for name in ("aten", "tensorflow") for path in (root / name).rglob("*.py")]
     # XLA's own ops in graphs of TensorFlow are no formulas.
     assert [path.name for path, text in sources if re.search("(rhs|window)_dilations?=", text)] == ["xla.py"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,25 +43,18 @@ _DRAWS = (
     "TruncatedNormal",
 )
 _IGNORED = frozenset((*LEFT_OUT, *CHECKS, *_READS, *_DRAWS))
-# Ops that assign to each variable that they are given; `import_/tensorflow/flow/variables.py` says what.
-_RULES = (
-    "AdaMax AdagradDA Adadelta Adagrad AdagradV2 Adam AdamWithAmsgrad AddSign CenteredRMSProp Ftrl FtrlV2 "
-    "GradientDescent KerasMomentum Momentum PowerSign ProximalAdagrad ProximalGradientDescent RMSProp"
-).split()
-_PLACES = "Add Div Max Min Mul Sub Update NdAdd NdMax NdMin NdSub NdUpdate".split()
-_DRAWN = "StandardNormalV2 TruncatedNormal Uniform UniformFullInt UniformInt".split()
-ASSIGNS = frozenset(
-    (
-        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "ResourceStridedSliceAssign"),
-        *("RngReadAndSkip", "RngSkip"),
-        *(f"ResourceApply{name}" for name in _RULES),
-        *(f"ResourceScatter{name}" for name in _PLACES),
-        *(f"Stateful{name}" for name in _DRAWN),
-    )
-)
 _LOOPS = ("While", "StatelessWhile")
 # Attributes of a graph, and of a function that came as a definition, for data that lives as long as these.
 _ASSIGNED, _GRAPH = "_hlo_disc_assigned", "_hlo_disc_graph"
+
+
+@functools.cache
+def assigning() -> frozenset[str]:
+    """Return the ops that assign to each variable that they are given."""
+    from hlo_disc.import_.tensorflow import optimizers  # not needed to run a program
+    from hlo_disc.import_.tensorflow.flow import variables
+
+    return frozenset((*optimizers.HANDLERS, *variables.HANDLERS)) - {*_READS}
 
 
 def assigned_inputs(graph: Graph) -> Mapping[int, Operation]:
@@ -95,7 +89,7 @@ def assigned_operands(op: Operation) -> Mapping[int, Operation]:
     places = [i for i, x in enumerate(op.inputs) if x.dtype == tf.resource]
     if not places:
         return {}
-    if op.type in ASSIGNS:
+    if op.type in assigning():
         return dict.fromkeys(places, op)
     first, found = first_argument(op), dict[int, Any]()
     for name in called(op):
@@ -126,7 +120,7 @@ def has_effect(op: Operation) -> bool:
 
     A call has the effects of the functions that it calls.
     """
-    if not op.op_def.is_stateful or op.type in _IGNORED or op.type in ASSIGNS:
+    if not op.op_def.is_stateful or op.type in _IGNORED or op.type in assigning():
         return False
     names = list(called(op))
     if not names:

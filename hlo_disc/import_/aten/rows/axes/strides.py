@@ -82,7 +82,7 @@ def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | N
     start = r.dim(source.meta["val"].storage_offset()) if offset is None else Dim.of(offset)
     if begin is not ZERO and r.facts.at_most(begin, start) is not Truth.YES:
         r.unsupported("the memory before a tensor that is a view itself is not here")
-    line = base.transpose(order).reshape((dim_product(base.shape),))
+    line = base.transpose(order).flat()
     return line, _addresses(r, shape, strides, start - begin, line.shape[0])
 
 
@@ -127,8 +127,7 @@ def _unfold_backward(r: AtenReader, gradient: Array, shape: Sequence[Size], axis
     rest = [a for a in range(wide.rank - 1) if a > axis]
     wide = wide.transpose([*range(axis + 1), wide.rank - 1, *rest])
     at = _windows(r, gradient.shape[axis], Dim.of(size), step)
-    targets = places.indexed(r, out, [None] * axis + [at], wrap=False)
-    return places.put(r, r.full(0, wide.dtype, out), targets, wide, "add").cast(r.out.dtype)
+    return places.added(r, out, [None] * axis + [at], wide).cast(r.out.dtype)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -37,7 +37,7 @@ def _bags(
     shape, dtype, wide = r.outs[0].shape, r.outs[0].dtype, computed(table.dtype)
     bag = _bag(r, offsets.slice(0, 0, shape[0]), index)
     kept = index != padding
-    count = _added(r, shape[:1], I64, bag, kept.cast(I64))
+    count = places.added(r, shape[:1], [bag], kept.cast(I64))
     rows = places.rows(r, table, index).cast(wide)
     if weights is not None:
         rows = rows * weights.cast(wide).expand(-1)
@@ -47,7 +47,7 @@ def _bags(
     if mode == _MAX:
         made, place = _largest(r, rows, bag, kept, index, count, shape)
     else:
-        made, place = _added(r, shape, wide, bag, where(kept.expand(-1), rows, 0)), told
+        made, place = places.added(r, shape, [bag], where(kept.expand(-1), rows, 0)), told
     if mode == _MEAN:
         made = made / count.maximum(1).cast(wide).expand(-1)
     number = bag.slice(0, 0, 0) if of_index.shape[0] is ZERO else bag
@@ -62,11 +62,6 @@ def _bags(
 def _bag(r: AtenReader, starts: Array, index: Array) -> Array:
     """Find the bag of each index: the last one that starts before it."""
     return found(r, starts, iota(r, index.shape, 0, starts.dtype), True) - 1
-
-
-def _added(r: AtenReader, shape: Shape, dtype: np.dtype, bag: Array, updates: Array) -> Array:
-    targets = places.indexed(r, shape, [bag], wrap=False)
-    return places.put(r, r.full(0, dtype, shape), targets, updates, "add")
 
 
 def _largest(
@@ -106,16 +101,15 @@ def _backward(
     gradient = gradient.cast(wide)
     if mode == _MAX:
         columns = iota(r, gradient.shape, 1, I64)
-        targets = places.indexed(r, table, [largest, columns], wrap=False)
         updates = where((count == 0).expand(-1), 0, gradient)
-        return places.put(r, r.full(0, wide, table), targets, updates, "add").cast(r.out.dtype)
+        return places.added(r, table, [largest, columns], updates).cast(r.out.dtype)
     if mode == _MEAN:
         gradient = gradient / count.maximum(1).cast(wide).expand(-1)
     updates = places.rows(r, gradient, bag)
     if weights is not None:
         updates = updates * weights.cast(wide).expand(-1)
     updates = where((index != padding).expand(-1), updates, 0)
-    return _added(r, table, wide, index, updates).cast(r.out.dtype)
+    return places.added(r, table, [index], updates).cast(r.out.dtype)
 
 
 def _weights_backward(

@@ -13,7 +13,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.import_.aten.rows.axes.sorting import ordered
 from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.rows.indexing.searches import found
-from hlo_disc.import_.aten.tensors import Operand, Size
+from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.handlers.arrays import Array, iota, joined, together
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ def _bincount(r: AtenReader, x: Array, weights: Array | None = None, least: Size
     message = "bincount only supports 1-d non-negative integral inputs."
     r.data.must((x >= 0).reduce("and", 0), message)
     bins = (x.reduce("max", 0).maximum(-1) + 1).maximum(Dim.of(least))
-    counts = r.full(0, r.out.dtype, (r.data.size(bins),))
-    added: Operand = 1 if weights is None else weights
-    at = places.indexed(r, counts.shape, [x], wrap=False)
-    return places.put(r, counts, at, r.scalar(added, r.out.dtype).broadcast(x.shape), "add")
+    return places.added(r, (r.data.size(bins),), [x], r.scalar(1 if weights is None else weights, r.out.dtype))
 
 
 def _unique(r: AtenReader, line: Array, origin: Array | None, inverse: bool, counts: bool) -> list[Array]:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 def _index_select(r: AtenReader, x: Array, axis: int, index: Array) -> Array:
     if not x.rank:
         return x
-    line = index.reshape((index.shape[0] if index.rank else ONE,))
-    return places.taken(r, x, places.indexed(r, x.shape, [None] * (axis % x.rank) + [line]))
+    return places.taken(r, x, places.indexed(r, x.shape, [None] * (axis % x.rank) + [index.flat()]))
 
 
 def _gather(r: AtenReader, x: Array, axis: int, index: Array, **_: object) -> Array:

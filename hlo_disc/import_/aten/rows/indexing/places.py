@@ -136,6 +136,12 @@ def rows(r: AtenReader, x: Array, at: Array) -> Array:
     return taken(r, x, indexed(r, x.shape, [at], wrap=False))
 
 
+def added(r: AtenReader, shape: Shape, indices: Sequence[Array | None], updates: Array) -> Array:
+    """Add updates to zeros of this shape, at indices as in `indexed` that count from the front."""
+    targets = indexed(r, shape, indices, wrap=False)
+    return put(r, r.full(0, updates.dtype, shape), targets, updates, "add")
+
+
 def never_empty(r: AtenReader, x: Array, axis: int) -> Array:
     """Add one element to an axis that may be empty, so that there is something to read."""
     if r.facts.at_most(ONE, x.shape[axis]) is Truth.YES:

@@ -89,21 +89,20 @@ def _masked(r: AtenReader, x: Array, indices: Sequence[Array | None], mask: Arra
 
 def _number(r: AtenReader, mask: Array) -> Array:
     """Count the true elements of a mask before each true element, in row-major order."""
-    line = mask.reshape((dim_product(mask.shape),))
-    number = line.cast(I64).cumulative("add", 0) - 1
+    number = mask.flat().cast(I64).cumulative("add", 0) - 1
     return number.maximum(0).reshape(mask.shape)
 
 
-def _lines(r: AtenReader, x: Array, axis: int, index: Array) -> Places:
-    line = index.reshape((index.shape[0] if index.rank else ONE,))
-    return places.indexed(r, x.shape, [None] * (axis % x.rank) + [line])
+def _lines(r: AtenReader, x: Array, axis: int, index: Array) -> tuple[Array, Places]:
+    """Return x with at least one axis, and the lines that an index chooses."""
+    wide = x.reshape(x.shape or (ONE,))
+    return wide, places.indexed(r, wide.shape, [None] * (axis % wide.rank) + [index.flat()])
 
 
 def _index_reduce(
     r: AtenReader, x: Array, axis: int, index: Array, source: Array, reduction: str, *, include_self: bool = True
 ) -> Array:
-    wide = x.reshape(x.shape or (ONE,))
-    targets = _lines(r, wide, axis, index)
+    wide, targets = _lines(r, x, axis, index)
     made = _reduced(r, wide, targets, source.reshape(targets.shape), reduction, include_self)
     return made.reshape(r.out.shape)
 
@@ -112,8 +111,7 @@ def _index_combined(kind: str | None) -> Callable[..., Array]:
     """Add or copy slices of a tensor along an axis to the positions of an index."""
 
     def handle(r: AtenReader, x: Array, axis: int, index: Array, source: Array, *, alpha: Operand = 1) -> Array:
-        wide = x.reshape(x.shape or (ONE,))
-        targets = _lines(r, wide, axis, index)
+        wide, targets = _lines(r, x, axis, index)
         if not is_just(alpha, 1):
             source = source.op("and" if x.dtype == BOOL else "multiply", alpha)
         source = source.reshape(targets.shape)
@@ -124,8 +122,7 @@ def _index_combined(kind: str | None) -> Callable[..., Array]:
 
 
 def _index_fill(r: AtenReader, x: Array, axis: int, index: Array, value: Operand) -> Array:
-    wide = x.reshape(x.shape or (ONE,))
-    return places.put(r, wide, _lines(r, wide, axis, index), r.held(value, x.dtype)).reshape(r.out.shape)
+    return places.put(r, *_lines(r, x, axis, index), r.held(value, x.dtype)).reshape(r.out.shape)
 
 
 def _where(r: AtenReader, x: Array, axis: int, index: Array, updates: Operand) -> tuple[Array, Places, Array]:
@@ -181,7 +178,7 @@ def _masked_scatter(r: AtenReader, x: Array, mask: Array, source: Array) -> Arra
     x, mask = x.broadcast(shape), mask.cast(BOOL).broadcast(shape)
     if source.shape and dim_product(source.shape) is ZERO:
         return x
-    flat = places.never_empty(r, source.reshape((dim_product(source.shape),)), 0)
+    flat = places.never_empty(r, source.flat(), 0)
     return where(mask, places.rows(r, flat, _number(r, mask)), x)
 
 
@@ -202,15 +199,12 @@ def _embedding_backward(
     indices."""
     wide = gradient.cast(computed(gradient.dtype))
     table = (Dim.of(rows), gradient.shape[-1])
-    targets = places.indexed(r, table, [index], wrap=False)
     if by_frequency:
-        counted = places.indexed(r, table[:1], [index], wrap=False)
-        counts = places.put(r, r.full(0, wide.dtype, table[:1]), counted, r.scalar(1, wide.dtype), "add")
-        wide = wide / places.taken(r, counts, counted).expand(-1)
+        counts = places.added(r, table[:1], [index], r.scalar(1, wide.dtype))
+        wide = wide / places.rows(r, counts, index).expand(-1)
     if not (isinstance(padding, int) and padding < 0):
-        skipped = (index == padding).expand(-1)
-        wide = where(skipped, 0, wide)
-    return places.put(r, r.full(0, wide.dtype, table), targets, wide, "add").cast(r.out.dtype)
+        wide = where((index == padding).expand(-1), 0, wide)
+    return places.added(r, table, [index], wide).cast(r.out.dtype)
 
 
 def _select_scatter(r: AtenReader, x: Array, source: Array, axis: int, index: Size) -> Array:

@@ -87,8 +87,7 @@ def _histc(r: AtenReader, x: Array, bins: int = 100, low: Operand = 0, high: Ope
 def _counted(r: AtenReader, place: Array, inside: Array, bins: int, what: Array) -> Array:
     """Sum `what` over the elements of each interval; elements behind the last one belong to it."""
     place = where(inside, place.minimum(bins - 1), bins)  # outside, where nothing is counted
-    counts = r.full(0, what.dtype, (Dim.of(bins),))
-    return places.put(r, counts, places.indexed(r, counts.shape, [place], wrap=False), what, "add")
+    return places.added(r, (Dim.of(bins),), [place], what)
 
 
 def _histogram(

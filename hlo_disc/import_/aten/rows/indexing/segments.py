@@ -37,7 +37,7 @@ def _segment_reduce(
     whole = lengths.sum(-1) == x.shape[axis]
     natural = (lengths >= 0).reduce("and", None)
     r.data.must(whole.reduce("and", None) & natural, "runs must be as long as their axis, together")
-    lengths = lengths.reshape((dim_product(lengths.shape),))
+    lengths = lengths.flat()
     rows = x.reshape((dim_product(x.shape[: axis + 1]), *x.shape[axis + 1 :])).cast(wide)
     run = found(r, lengths.cumulative("add", 0), iota(r, rows.shape[:1], 0, I64), True)
     shape = (lengths.shape[0], *rows.shape[1:])

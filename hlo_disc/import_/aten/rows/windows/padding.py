@@ -26,8 +26,7 @@ def _replication_backward(r: AtenReader, gradient: Array, x: Array, pad: Sequenc
         place = iota(r, (made.shape[axis],), 0, I64) - pad[2 * k]
         place = place.maximum(0).minimum(x.shape[axis] - 1)
         shape = (*made.shape[:axis], x.shape[axis], *made.shape[axis + 1 :])
-        targets = places.indexed(r, shape, [None] * axis + [place], wrap=False)
-        made = places.put(r, r.full(0, made.dtype, shape), targets, made, "add")
+        made = places.added(r, shape, [None] * axis + [place], made)
     return made.cast(r.out.dtype)
 
 

@@ -11,16 +11,6 @@ from torch._decomp import decomposition_table
 from hlo_disc.import_.aten.formulas import FORMULAS
 from hlo_disc.import_.aten.rows import HANDLERS
 
-# Those that PyTorch writes by changing tensors, as strides of memory, or by aliases of what it does not trace, where a
-# program has only values.
-_WHOLE = frozenset(
-    f"aten.{name}.default"
-    for name in (
-        *("complex", "polar", "diagonal", "diagonal_scatter", "as_strided_scatter", "unfold", "expand"),
-        *("lift", "lift_fresh"),
-    )
-)
-
 
 @functools.cache
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., object]]:
@@ -37,5 +27,4 @@ def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., object]
 def _without_rows(
     table: Mapping[torch._ops.OpOverload, Callable[..., object]],
 ) -> dict[torch._ops.OpOverload, Callable[..., object]]:
-    kept = {*HANDLERS, *_WHOLE}
-    return {op: made for op, made in table.items() if str(op) not in kept}
+    return {op: made for op, made in table.items() if str(op) not in HANDLERS}

@@ -28,41 +28,9 @@ from hlo_disc.import_.aten.rows.windows import (
 Handler = Callable[..., Any]
 
 _FAMILIES = (
-    antialias,
-    attention,
-    bags,
-    bessel,
-    chosen,
-    complexes,
-    control,
-    convolutions,
-    distances,
-    elementwise,
-    fourier,
-    fractional,
-    gathers,
-    linalg,
-    lines,
-    norms,
-    padding,
-    polynomials,
-    pools,
-    prims,
-    products,
-    random,
-    reductions,
-    regions,
-    sampling,
-    scans,
-    scatters,
-    searches,
-    segments,
-    sorting,
-    special,
-    strides,
-    views,
-)
-HANDLERS: dict[str, Handler] = {}
-for _family in _FAMILIES:
-    assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
-    HANDLERS.update(_family.ROWS)
+    antialias, attention, bags, bessel, chosen, complexes, control, convolutions, distances, elementwise, fourier,
+    fractional, gathers, linalg, lines, norms, padding, polynomials, pools, prims, products, random, reductions,
+    regions, sampling, scans, scatters, searches, segments, sorting, special, strides, views,
+)  # fmt: skip
+HANDLERS: dict[str, Handler] = {name: row for family in _FAMILIES for name, row in family.ROWS.items()}
+assert len(HANDLERS) == sum(len(family.ROWS) for family in _FAMILIES), "an op has two handlers"

@@ -146,10 +146,10 @@ ROWS: dict[str, Callable[..., Any]] = {
     "prims.conj_physical.default": lambda _, x: x.conj(),
     "prims.real.default": aten.ROWS["aten.real.default"],
     "prims.imag.default": lambda r, x: x.op("imag"),
-    "prims.sum.default": _reduced(reductions.ROWS["aten.sum.default"]),
-    "prims.prod.default": _reduced(reductions.ROWS["aten.prod.default"]),
-    "prims.amax.default": _reduced(reductions.ROWS["aten.amax.default"]),
-    "prims.amin.default": _reduced(reductions.ROWS["aten.amin.default"]),
+    **{
+        f"prims.{name}.default": _reduced(reductions.ROWS[f"aten.{name}.default"])
+        for name in ("sum", "prod", "amax", "amin")
+    },
     "prims.var.default": _reduced(
         lambda r, x, axes, correction=1: reductions.ROWS["aten.var.correction"](r, x, axes, correction=correction)
     ),

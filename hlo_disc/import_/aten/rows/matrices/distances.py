@@ -1,4 +1,4 @@
-"""Distances between all rows of two matrices, by their differences; products of three tensors; sums of products.
+"""Distances between all rows of two matrices, by their differences; products of three tensors.
 
 Squares of Euclidean distances are never expanded into products. Eager mode expands them for many rows, which loses
 digits of small distances.
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.ir.dtypes import computed
 from hlo_disc.dynamic_hlo.ops.expr import F64, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.tensors import Operand, is_just
-from hlo_disc.import_.handlers.arrays import Array, filled, iota, matmul
+from hlo_disc.import_.handlers.arrays import Array, filled, iota
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -125,22 +124,10 @@ def _trilinear(
     return (product.sum(tuple(summed)) if summed else product).cast(r.out.dtype)
 
 
-def _addbmm(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
-    """Add all products of a batch."""
-    made = matmul(a, b, computed(a.dtype), 1).sum(0)
-    if not is_just(alpha, 1):
-        made = made * alpha
-    if not is_just(beta, 0):
-        old = c.cast(made.dtype)
-        made = made + (old if is_just(beta, 1) else old * beta)
-    return made.cast(r.out.dtype)
-
-
 ROWS: dict[str, Callable[..., Any]] = {
     "aten._cdist_forward.default": _cdist,
     "aten._cdist_backward.default": _cdist_backward,
     "aten._pdist_forward.default": _pdist,
     "aten._pdist_backward.default": _pdist_backward,
     "aten._trilinear.default": _trilinear,
-    "aten.addbmm.default": _addbmm,
 }

@@ -20,11 +20,11 @@ def _product(r: AtenReader, a: Array, b: Array, batch: int = 0) -> Array:
     return matmul(a, b, computed(a.dtype), batch)
 
 
-def _added(batch: int) -> Callable[..., Array]:
-    """Compute beta * c + alpha * a @ b. If beta is 0, c is not used, not even its NaNs."""
+def _added(product: Callable[[AtenReader, Array, Array], Array]) -> Callable[..., Array]:
+    """Compute beta * c + alpha * product. If beta is 0, c is not used, not even its NaNs."""
 
     def handle(r: AtenReader, c: Array, a: Array, b: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
-        made = scaled(_product(r, a, b, batch), alpha)
+        made = scaled(product(r, a, b), alpha)
         if not is_just(beta, 0):
             made = made + scaled(c.cast(made.dtype), beta)
         return made.cast(r.out.dtype)
@@ -36,6 +36,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.mm.default": lambda r, a, b: _product(r, a, b).cast(r.out.dtype),
     "aten._int_mm.default": lambda r, a, b: matmul(a, b, I32),
     "aten.bmm.default": lambda r, a, b: _product(r, a, b, 1).cast(r.out.dtype),
-    "aten.addmm.default": _added(0),
-    "aten.baddbmm.default": _added(1),
+    "aten.addmm.default": _added(_product),
+    "aten.baddbmm.default": _added(lambda r, a, b: _product(r, a, b, 1)),
+    "aten.addbmm.default": _added(lambda r, a, b: _product(r, a, b, 1).sum(0)),
 }

@@ -228,7 +228,6 @@ def _infinite(r: AtenReader, x: Array) -> Array:
 
 
 _DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT, second_as_it_is=True)
-_MUL = elementwise(op("multiply"), second_as_it_is=True)
 
 # Functions that make floats of integers, and what they are of DHLO's.
 _FLOATS = {
@@ -238,52 +237,41 @@ _FLOATS = {
 }  # fmt: skip
 _CONVERSIONS = (
     "aten._to_copy.default", "prims.convert_element_type.default", "aten.clone.default", "aten.alias.default",
-    "aten.detach.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.real.default",
+    "aten.detach.default", "aten.lift.default", "aten.lift_fresh.default", "aten.lift_fresh_copy.default",
+    "aten.real.default",
 )  # fmt: skip
+# Ops whose second operand is a tensor or a number.
+_BINARY: dict[str, Formula] = {
+    "add": elementwise(_add),
+    "sub": elementwise(_sub),
+    "rsub": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
+    "mul": elementwise(op("multiply"), second_as_it_is=True),
+    "div": _DIV,
+    "remainder": elementwise(lambda _, a, b: floor_remainder(a, b)),
+    "fmod": elementwise(op("remainder")),
+    "__lshift__": elementwise(op("shift_left")),
+    "__rshift__": elementwise(lambda _, a, b: a >> b),
+    **{name: _compare(name.upper()) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"bitwise_{name}": elementwise(op(name)) for name in ("and", "or", "xor")},
+    "fill": lambda r, x, value: r.full(value, x.dtype, x.shape),
+}
 
 ROWS: dict[str, Formula] = {
-    "aten.add.Tensor": elementwise(_add),
-    "aten.add.Scalar": elementwise(_add),
-    "aten.sub.Tensor": elementwise(_sub),
-    "aten.sub.Scalar": elementwise(_sub),
-    "aten.rsub.Scalar": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
-    "aten.rsub.Tensor": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
-    "aten.mul.Tensor": _MUL,
-    "aten.mul.Scalar": _MUL,
-    "aten.div.Tensor": _DIV,
-    "aten.div.Scalar": _DIV,
+    **{f"aten.{name}.{form}": row for name, row in _BINARY.items() for form in ("Tensor", "Scalar")},
     "aten.true_divide.Tensor": _DIV,
     "aten.div.Tensor_mode": _div_mode,
     "aten.div.Scalar_mode": _div_mode,
     "aten.floor_divide.default": _whole_quotient(floor_divide),
-    "aten.remainder.Tensor": elementwise(lambda _, a, b: floor_remainder(a, b)),
-    "aten.remainder.Scalar": elementwise(lambda _, a, b: floor_remainder(a, b)),
-    "aten.remainder.Scalar_Tensor": elementwise(lambda _, a, b: floor_remainder(a, b)),
-    "aten.fmod.Tensor": elementwise(op("remainder")),
-    "aten.fmod.Scalar": elementwise(op("remainder")),
+    "aten.remainder.Scalar_Tensor": _BINARY["remainder"],
     "aten.pow.Tensor_Tensor": elementwise(_pow),
     "aten.pow.Tensor_Scalar": _pow_scalar,
     "aten.pow.Scalar": elementwise(_pow),
     "aten.maximum.default": elementwise(op("maximum")),
     "aten.minimum.default": elementwise(op("minimum")),
-    **{
-        f"aten.{name}.{form}": _compare(name.upper())
-        for name in ("eq", "ne", "lt", "le", "gt", "ge")
-        for form in ("Tensor", "Scalar")
-    },
     **{f"aten.logical_{name}.default": _logical(name) for name in ("and", "or", "xor", "not")},
-    **{
-        f"aten.bitwise_{name}.{form}": elementwise(op(name))
-        for name in ("and", "or", "xor")
-        for form in ("Tensor", "Scalar")
-    },
     "aten.bitwise_not.default": elementwise(op("not")),
     "aten.bitwise_left_shift.Tensor": elementwise(op("shift_left")),
     "aten.bitwise_right_shift.Tensor": elementwise(lambda _, a, b: a >> b),
-    "aten.__lshift__.Tensor": elementwise(op("shift_left")),
-    "aten.__lshift__.Scalar": elementwise(op("shift_left")),
-    "aten.__rshift__.Tensor": elementwise(lambda _, a, b: a >> b),
-    "aten.__rshift__.Scalar": elementwise(lambda _, a, b: a >> b),
     "aten.neg.default": elementwise(op("negate")),
     "aten.abs.default": elementwise(lambda _, x: abs(x), KIND.COMPLEX_TO_FLOAT),
     "aten.sign.default": elementwise(_sign),
@@ -308,6 +296,4 @@ ROWS: dict[str, Formula] = {
     "aten.addcmul.default": elementwise(lambda r, x, a, b, value=1: x + scaled(a * b, value)),
     "aten.addcdiv.default": elementwise(lambda r, x, a, b, value=1: x + scaled(a, value) / b),
     **dict.fromkeys(_CONVERSIONS, _converted),
-    "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
-    "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
 }

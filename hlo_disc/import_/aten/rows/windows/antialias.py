@@ -42,29 +42,22 @@ def _weights(
     return made / made.sum(1, keep=True).broadcast(made.shape)
 
 
-def _resized(kernel: Kernel, reach: int) -> Callable[..., Array]:
+def _resized(kernel: Kernel, reach: int, is_gradient: bool = False) -> Callable[..., Array]:
     def handle(r: AtenReader, x: Array, _: object, align: bool, *factors: Factor) -> Array:
         dtype, factors = computed(x.dtype), factors or (None, None)
+        before, after = (r.out.shape, x.shape) if is_gradient else (x.shape, r.out.shape)
         made = x.cast(dtype)
         for axis, factor in zip((3, 2), factors[::-1], strict=True):
-            weights = _weights(r, x.shape[axis], r.out.shape[axis], kernel, reach, align, factor, dtype)
-            made = weighed(made, weights.transpose((1, 0)), axis)
+            weights = _weights(r, before[axis], after[axis], kernel, reach, align, factor, dtype)
+            made = weighed(made, weights if is_gradient else weights.transpose((1, 0)), axis)
         return made.cast(r.out.dtype)
 
     return handle
 
 
-def _backward(r: AtenReader, gradient: Array, _: object, __: object, align: bool, *factors: Factor) -> Array:
-    dtype, factors = computed(gradient.dtype), factors or (None, None)
-    made = gradient.cast(dtype)
-    for axis, factor in zip((3, 2), factors[::-1], strict=True):
-        weights = _weights(r, r.out.shape[axis], gradient.shape[axis], triangle, 2, align, factor, dtype)
-        made = weighed(made, weights, axis)
-    return made.cast(r.out.dtype)
-
-
+_GRADIENT = _resized(triangle, 2, is_gradient=True)
 ROWS: dict[str, Callable[..., Any]] = {
     "aten._upsample_bilinear2d_aa.default": _resized(triangle, 2),
     "aten._upsample_bicubic2d_aa.default": _resized(cubic, 4),
-    "aten._upsample_bilinear2d_aa_backward.default": _backward,
+    "aten._upsample_bilinear2d_aa_backward.default": lambda r, x, _, *rest: _GRADIENT(r, x, *rest),
 }

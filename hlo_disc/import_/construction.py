@@ -54,8 +54,8 @@ class Construction(ABC):
         """Sizes that the program computes, see `Graph`."""
 
     @abstractmethod
-    def common(self, values: Sequence[Value]) -> Shape:
-        """Return the shape to which operands of an elementwise op broadcast."""
+    def wider(self, a: Dim, b: Dim, axis: int) -> Dim:
+        """Return the size to which sizes of two operands broadcast."""
 
     @abstractmethod
     def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
@@ -72,8 +72,17 @@ class Construction(ABC):
         shape = values[0].shape
         if all(x.shape == shape for x in values):
             return values
-        shape = self.common(values)
+        shape = self.common([x.shape for x in values])
         return [self.broadcast(x, shape) for x in values]
+
+    def common(self, shapes: Sequence[Shape]) -> Shape:
+        """Return the shape to which shapes broadcast, their last axes together."""
+        rank = max(map(len, shapes))
+        made: Shape = (ONE,) * rank
+        for shape in shapes:
+            pairs = zip(made, (*(ONE,) * (rank - len(shape)), *shape), strict=True)
+            made = tuple(self.wider(a, b, axis) for axis, (a, b) in enumerate(pairs))
+        return made
 
     def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
         return self.builder.op(name, operands, self.location(), **attrs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,17 +31,11 @@ class Tensors(Construction):
     def full(self, x: Operand, dtype: np.dtype, shape: Shape) -> Array:
         return self.held(x, dtype).broadcast(shape)
 
-    def common(self, values: Sequence[Value]) -> Shape:
-        """Return the shape to which all broadcast."""
-        rank = max(x.rank for x in values)
-        shape = [ONE] * rank
-        for x in values:
-            for axis, size in enumerate(x.shape, rank - x.rank):
-                if shape[axis] is ONE:
-                    shape[axis] = size
-                elif size is not ONE:
-                    self.equal(shape[axis], size, f"dimension {axis} of two operands")
-        return tuple(shape)
+    def wider(self, a: Dim, b: Dim, axis: int) -> Dim:
+        """Return the size that is not 1; both must be equal if none is."""
+        if a is not ONE and b is not ONE:
+            self.equal(a, b, f"dimension {axis} of two operands")
+        return b if a is ONE else a
 
     def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
         """Broadcast by PyTorch's and numpy's rule; a size that may be 1 stays as it is."""

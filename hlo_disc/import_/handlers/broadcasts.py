@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
-from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.import_.handlers import elementwise
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_broadcast
@@ -44,23 +43,8 @@ def _operands(r: Reader, op: ir.OpView, operands: list[Operand]) -> list[Operand
     shape: Shape = (ONE,) * rank
     for x, where in zip(values, axes, strict=True):
         sizes = dict(zip(where, x.shape, strict=True))
-        shape = tuple(common(r, n, sizes.get(axis, ONE)) for axis, n in enumerate(shape))
+        shape = tuple(r.wider(n, sizes.get(axis, ONE), axis) for axis, n in enumerate(shape))
     return [make_broadcast(r, x, shape, where) for x, where in zip(values, axes, strict=True)]
-
-
-def common(r: Reader, a: Dim, b: Dim) -> Dim:
-    """Return the size to which two sizes broadcast."""
-    if a is ONE or b is ONE:
-        return b if a is ONE else a
-    if r.facts.equal(a, b) is Truth.YES:
-        return a if a.is_const else b
-    if a.is_const or b.is_const:
-        return a if a.is_const else b  # the other is this or 1, which broadcasting it asks for
-    if not (a.symbols | b.symbols).isdisjoint(r.data_dims.definitions):
-        # What only the run knows is no size of 1 that is spread: the shape of the result must be known before.
-        r.equal(a, b, "sizes of the operands, of which one depends on data,")
-        return a
-    return r.evaluator.scalar.broadcast(a, b)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -17,10 +17,10 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Region, Shape, Value, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import CompileError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.handlers import HANDLERS
-from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_broadcast
 from hlo_disc.import_.sizes import symbols
@@ -406,14 +406,19 @@ class Reader(Construction):
     def definitions(self) -> Mapping[str, Value]:
         return self.data_dims.definitions
 
-    def common(self, values: Sequence[Value]) -> Shape:
-        """Return the shape to which operands broadcast, by numpy's rule: any size may turn out to be 1 at a call."""
-        rank = max(x.rank for x in values)
-        shape = [ONE] * rank
-        for x in values:
-            for axis, size in enumerate(x.shape, rank - x.rank):
-                shape[axis] = common(self, shape[axis], size)
-        return tuple(shape)
+    def wider(self, a: Dim, b: Dim, axis: int) -> Dim:
+        """Return the size to which two broadcast, by numpy's rule: any size may turn out to be 1 at a call."""
+        if a is ONE or b is ONE:
+            return b if a is ONE else a
+        if self.facts.equal(a, b) is Truth.YES:
+            return a if a.is_const else b
+        if a.is_const or b.is_const:
+            return a if a.is_const else b  # the other is this or 1, which broadcasting it asks for
+        if not (a.symbols | b.symbols).isdisjoint(self.definitions):
+            # What only the run knows is no size of 1 that is spread: the shape of the result must be known before.
+            self.equal(a, b, "sizes of the operands, of which one depends on data,")
+            return a
+        return self.evaluator.scalar.broadcast(a, b)
 
     def broadcast(self, x: Value, shape: Shape, dims: tuple[int, ...] | None = None) -> Value:
         return make_broadcast(self, x, shape, tuple(range(len(shape) - x.rank, len(shape))) if dims is None else dims)

@@ -14,7 +14,6 @@ from hlo_disc.dynamic_hlo.ops.expr import where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.arrays import Array, array, dot, filled, iota, joined
-from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import LIMIT, Operand, Symbolic
 from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic, taken
@@ -371,12 +370,6 @@ def _invert_permutation(r: Reader, op: Node, operands: list[Operand]) -> Result:
     return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), dim=0, stable=False, count=2, body=order)[1]
 
 
-def broadcast_shape(r: Reader, a: Shape, b: Shape) -> Shape:
-    rank = max(len(a), len(b))
-    wide = [(ONE,) * (rank - len(x)) + tuple(x) for x in (a, b)]
-    return tuple(common(r, m, n) for m, n in zip(*wide, strict=True))
-
-
 def _broadcast_axes(r: Reader, op: Node, operands: list[Operand]) -> Result:
     a, b = map(r.elements, operands)
     return [BroadcastAxes(a, b), BroadcastAxes(b, a)]
@@ -399,7 +392,7 @@ def _ensure(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
-    "BroadcastArgs": lambda r, op, xs: sizes_operand(r, broadcast_shape(r, *map(r.elements, xs)), result_dtype(op)),
+    "BroadcastArgs": lambda r, op, xs: sizes_operand(r, r.common([*map(r.elements, xs)]), result_dtype(op)),
     "BroadcastGradientArgs": _broadcast_axes,
     "BroadcastTo": _broadcast_to,
     "Concat": folding(_concat_sizes, _concat),

@@ -10,7 +10,6 @@ from hlo_disc.dynamic_hlo.ops.expr import F32, I32, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO
 from hlo_disc.import_.formulas.boxes import suppressed
 from hlo_disc.import_.handlers.arrays import Array, array, iota
-from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
@@ -51,7 +50,7 @@ def _pictures(r: Reader, op: Node, operands: list[Operand]) -> Result:
     batch, n, classes = scores.shape
     scalar = r.evaluator.scalar
     most = scalar.minimum(per_class, n)
-    each = common(r, boxes.shape[2], classes)
+    each = r.wider(boxes.shape[2], classes, 2)
     r.equal(each, classes, "the classes that boxes are for and those of the scores")
     boxes = boxes.broadcast((batch, n, classes, boxes.shape[3])).transpose((0, 2, 1, 3))
     groups = batch * classes

@@ -16,7 +16,7 @@ from hlo_disc.import_.handlers.arrays import Array, array, filled
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.jax_later import jax, jnp
 from hlo_disc.import_.sizes.shapes import Operand
-from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
+from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
@@ -131,7 +131,7 @@ def _system(r: Reader, a: Array, b: Array) -> tuple[Array, Array]:
     """Return both sides of A x = b with a common batch."""
     r.equal(a.shape[-2], a.shape[-1], "rows and columns")
     r.equal(a.shape[-1], b.shape[-2], "the matrix and the rows of the other operand")
-    batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
+    batch = r.common([a.shape[:-2], b.shape[:-2]])
     a, b = (x.broadcast((*batch, *x.shape[-2:])) for x in (a, b))
     return a, b
 

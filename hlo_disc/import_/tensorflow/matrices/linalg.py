@@ -11,7 +11,7 @@ from hlo_disc.import_.handlers.arrays import Array, array, dot
 from hlo_disc.import_.handlers.products.einsum import make_einsum
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
+from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
@@ -39,7 +39,7 @@ def _batch_mat_mul(r: Reader, op: Node, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
     if b.rank == 2:
         return dot(a, b, [a.rank - 1], [0], dtype=dtype).value
-    batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
+    batch = r.common([a.shape[:-2], b.shape[:-2]])
     a, b = (x.broadcast((*batch, *x.shape[-2:])) for x in (a, b))
     k = len(batch)
     return dot(a, b, [k + 1], [k], k, dtype).value

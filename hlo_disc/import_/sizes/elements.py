@@ -7,7 +7,7 @@ become `floordiv` and `mod`. Overflow is checked elsewhere (`Symbolic.wraps`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
@@ -221,6 +221,27 @@ class Elements:
 
     def _floor_divisor(self, b: Dim) -> Dim:
         return b if b.is_const else self.maximum(b, ONE)
+
+
+# Arithmetic of numbers, by the names of DHLO's ops.
+ARITHMETIC: dict[str, Callable[..., Element | None]] = {
+    "abs": Elements.absolute, "add": lambda s, a, b: a + b, "divide": Elements.divide, "maximum": Elements.maximum,
+    "minimum": Elements.minimum, "multiply": lambda s, a, b: a * b, "negate": lambda s, a: -a,
+    "remainder": Elements.remainder, "sign": Elements.sign, "subtract": lambda s, a, b: a - b,
+}  # fmt: skip
+
+
+def of_numbers(
+    number: Callable[..., Element | None], truth: Callable[[Elements, Iterable[Element]], Element] | None = None
+) -> Callable[..., Element | None]:
+    """Wrap a function of numbers. truth: the function of truth values, by default None for these."""
+
+    def function(s: Elements, *args: Element) -> Element | None:
+        if all(isinstance(a, Dim) for a in args):
+            return number(s, *args)
+        return truth(s, args) if truth else None
+
+    return function
 
 
 def constant_value(element: Element) -> int | None:

@@ -8,6 +8,7 @@ shape is data-dependent; the reader refuses it.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +20,7 @@ from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.numbers import holds
-from hlo_disc.import_.sizes.elements import Element, Elements
+from hlo_disc.import_.sizes.elements import ARITHMETIC, Element, Elements, of_numbers
 from hlo_disc.import_.stablehlo.decode import Decoder, array, enumerator, integer, ints
 
 if TYPE_CHECKING:
@@ -199,31 +200,8 @@ def _elementwise(function: Callable[..., Element | None]) -> Rule:
     return rule
 
 
-def _numbers(function: Callable[..., Element | None]) -> Callable[..., Element | None]:
-    """Wrap a function of numbers, which refuses truth values."""
-
-    def checked(s: Elements, *args: Element) -> Element | None:
-        return function(s, *args) if all(isinstance(a, Dim) for a in args) else None
-
-    return checked
-
-
-def _number_or_truth(number: Callable[..., Element], conjunction: bool) -> Callable[..., Element | None]:
-    def function(s: Elements, a: Element, b: Element) -> Element | None:
-        if isinstance(a, Dim) and isinstance(b, Dim):
-            return number(s, a, b)
-        return s.all((a, b)) if conjunction else s.any((a, b))
-
-    return function
-
-
-def _bits(number: Callable[[int, int], int], conjunction: bool) -> Callable[..., Element | None]:
-    def function(s: Elements, a: Element, b: Element) -> Element | None:
-        if isinstance(a, Dim) and isinstance(b, Dim):
-            return Dim.const(number(a.value, b.value)) if a.is_const and b.is_const else None
-        return s.all((a, b)) if conjunction else s.any((a, b))
-
-    return function
+def _bits(number: Callable[[int, int], int]) -> Callable[[Elements, Dim, Dim], Element | None]:
+    return lambda s, a, b: Dim.const(number(a.value, b.value)) if a.is_const and b.is_const else None
 
 
 def _shift_left(s: Elements, a: Dim, b: Dim) -> Element | None:
@@ -370,26 +348,19 @@ def compare_type(decoder: Decoder, op: ir.OpView, dtype: np.dtype) -> tuple[str,
 
 
 _MONOIDS = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or"))
+# Arithmetic that has a meaning for truth values, too.
+_TRUTHS = {"add": Elements.any, "maximum": Elements.any, "minimum": Elements.all, "multiply": Elements.all}
 
 RULES: dict[str, Rule] = {
     "stablehlo.constant": _constant,
     "stablehlo.get_dimension_size": _get_dimension_size,
-    "stablehlo.add": _elementwise(_number_or_truth(lambda s, a, b: a + b, False)),
-    "stablehlo.subtract": _elementwise(_numbers(lambda s, a, b: a - b)),
-    "stablehlo.multiply": _elementwise(_number_or_truth(lambda s, a, b: a * b, True)),
-    "stablehlo.divide": _elementwise(_numbers(Elements.divide)),
-    "stablehlo.remainder": _elementwise(_numbers(Elements.remainder)),
-    "stablehlo.maximum": _elementwise(_number_or_truth(Elements.maximum, False)),
-    "stablehlo.minimum": _elementwise(_number_or_truth(Elements.minimum, True)),
-    "stablehlo.negate": _elementwise(_numbers(lambda s, a: -a)),
-    "stablehlo.abs": _elementwise(_numbers(Elements.absolute)),
-    "stablehlo.sign": _elementwise(_numbers(Elements.sign)),
-    "stablehlo.clamp": _elementwise(_numbers(lambda s, low, x, high: s.minimum(s.maximum(x, low), high))),
-    "stablehlo.shift_left": _elementwise(_numbers(_shift_left)),
-    "stablehlo.shift_right_arithmetic": _elementwise(_numbers(_shift_right)),
-    "stablehlo.shift_right_logical": _elementwise(_numbers(_shift_right)),
-    "stablehlo.and": _elementwise(_bits(lambda a, b: a & b, True)),
-    "stablehlo.or": _elementwise(_bits(lambda a, b: a | b, False)),
+    **{f"stablehlo.{name}": _elementwise(of_numbers(f, _TRUTHS.get(name))) for name, f in ARITHMETIC.items()},
+    "stablehlo.clamp": _elementwise(of_numbers(lambda s, low, x, high: s.minimum(s.maximum(x, low), high))),
+    "stablehlo.shift_left": _elementwise(of_numbers(_shift_left)),
+    "stablehlo.shift_right_arithmetic": _elementwise(of_numbers(_shift_right)),
+    "stablehlo.shift_right_logical": _elementwise(of_numbers(_shift_right)),
+    "stablehlo.and": _elementwise(of_numbers(_bits(operator.and_), Elements.all)),
+    "stablehlo.or": _elementwise(of_numbers(_bits(operator.or_), Elements.any)),
     "stablehlo.not": _elementwise(lambda s, a: -a - 1 if isinstance(a, Dim) else s.negate(a)),
     "stablehlo.compare": _compare,
     "stablehlo.select": _elementwise(Elements.select),

@@ -19,9 +19,9 @@ from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.import_.formulas.arithmetic import floor_quotient, floor_remainder
 from hlo_disc.import_.handlers.arrays import Array, array, filled, together
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import Element, Elements
+from hlo_disc.import_.sizes.elements import ARITHMETIC, Element, Elements, of_numbers
 from hlo_disc.import_.sizes.shapes import Bundle, Operand, Token
-from hlo_disc.import_.tensorflow.folding import Fold, by_element, folding, numbers
+from hlo_disc.import_.tensorflow.folding import Fold, by_element, folding
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 from hlo_disc.mlir import ir
 
@@ -145,13 +145,9 @@ def on_cuts(name: str, part: str, reflected: Callable[[Array], Array]) -> Formul
 
 
 def _leaky(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    return where(x > 0, x, x * op.attributes.get("alpha", 0.2)).value
-
-
-def _leaky_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    dy, x = (array(r, o) for o in operands)
-    return where(x > 0, dy, dy * op.attributes.get("alpha", 0.2)).value
+    """Scale numbers, or their gradients, where the last operand is not positive."""
+    xs = [array(r, o) for o in operands]
+    return where(xs[-1] > 0, xs[0], xs[0] * op.attributes.get("alpha", 0.2)).value
 
 
 def sign(x: Array) -> Array:
@@ -179,7 +175,7 @@ def _cast_element(r: Reader, op: Node, x: np.ndarray) -> np.ndarray | None:
             return s.compare("!=", a, ZERO) if truth else a
         return a if truth else s.number(a)
 
-    return by_element(one, 1)(r, op, x)
+    return by_element(one)(r, op, x)
 
 
 def _select(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -198,7 +194,7 @@ def _select_elements(r: Reader, op: Node, condition: np.ndarray, *sides: np.ndar
     """Select between sizes; if the condition selects rows, they are not sizes."""
     shapes = {x.shape for x in sides}
     alike = len(shapes) == 1 and (not condition.ndim or condition.shape in shapes)
-    return by_element(Elements.select, 3)(r, op, condition, *sides) if alike else None
+    return by_element(Elements.select)(r, op, condition, *sides) if alike else None
 
 
 def _bitcast(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -322,29 +318,21 @@ def _divided(operation: Callable[[Dim, Dim], Dim]) -> Fold:
             return operation(a, b) if b.value else None
         return operation(a, s.maximum(b, Dim.const(1))) if s.nonnegative(b) else None
 
-    return numbers(apply, 2)
+    return by_element(of_numbers(apply))
 
 
+_ARITHMETIC = ("Abs", "Add", "AddV2", "Maximum", "Minimum", "Mul", "Neg", "Sub", "TruncateDiv", "TruncateMod")
 _FOLDS = {
-    "AddV2": numbers(lambda s, a, b: a + b, 2),
-    "Add": numbers(lambda s, a, b: a + b, 2),
-    "Sub": numbers(lambda s, a, b: a - b, 2),
-    "Mul": numbers(lambda s, a, b: a * b, 2),
-    "Neg": numbers(lambda s, a: -a, 1),
-    "Abs": numbers(Elements.absolute, 1),
-    "Sign": numbers(Elements.sign, 1),
-    "Square": numbers(lambda s, a: a * a, 1),
+    **{name: by_element(of_numbers(ARITHMETIC[_PLAIN[name]])) for name in _ARITHMETIC},
+    "Sign": by_element(of_numbers(Elements.sign)),
+    "Square": by_element(of_numbers(lambda s, a: a * a)),
     "FloorDiv": _divided(operator.floordiv),
     "FloorMod": _divided(operator.mod),
-    "TruncateDiv": numbers(Elements.divide, 2),
-    "TruncateMod": numbers(Elements.remainder, 2),
-    "Maximum": numbers(Elements.maximum, 2),
-    "Minimum": numbers(Elements.minimum, 2),
-    "LogicalAnd": by_element(lambda s, a, b: s.all((a, b)), 2),
-    "LogicalOr": by_element(lambda s, a, b: s.any((a, b)), 2),
-    "LogicalNot": by_element(lambda s, a: s.negate(a), 1),
+    "LogicalAnd": by_element(lambda s, a, b: s.all((a, b))),
+    "LogicalOr": by_element(lambda s, a, b: s.any((a, b))),
+    "LogicalNot": by_element(Elements.negate),
     **{
-        name: by_element(functools.partial(lambda relation, s, a, b: s.compare(relation, a, b), DIRECTIONS[d]), 2)
+        name: by_element(functools.partial(lambda relation, s, a, b: s.compare(relation, a, b), DIRECTIONS[d]))
         for name, d in _COMPARED.items()
     },
 }
@@ -358,10 +346,10 @@ HANDLERS: dict[str, Handler] = {
     "Bitcast": _bitcast,
     "Cast": folding(_cast_element, _cast),
     "LeakyRelu": _leaky,
-    "LeakyReluGrad": _leaky_grad,
+    "LeakyReluGrad": _leaky,
     "OnesLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(1), object), _like(1)),
     "Select": folding(_select_elements, _select),
-    "SelectV2": folding(by_element(Elements.select, 3), _select),
+    "SelectV2": folding(by_element(Elements.select), _select),
     "ToBool": _truth_of,
     "ZerosLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(0), object), _like(0)),
 }

@@ -13,7 +13,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.sizes.elements import Element, Elements
+from hlo_disc.import_.sizes.elements import Element
 from hlo_disc.import_.sizes.shapes import LIMIT, Operand, Symbolic
 
 if TYPE_CHECKING:
@@ -93,24 +93,14 @@ def _folded(r: Reader, op: Node, operands: list[Operand], fold: Fold) -> Symboli
     return None if elements is None else symbolic(r, elements, dtype, exact)
 
 
-def by_element(function: Callable[..., Element | None], count: int) -> Fold:
+def by_element(function: Callable[..., Element | None]) -> Fold:
     """Make a fold from `function(Elements, *elements)`, with its operands broadcast."""
 
     def fold(r: Reader, op: Node, *arrays: np.ndarray) -> np.ndarray | None:
         scalar = r.evaluator.scalar
-        made = np.frompyfunc(lambda *args: function(scalar, *args), count, 1)(*arrays)
-        return objects(made)
+        return objects(np.frompyfunc(lambda *args: function(scalar, *args), len(arrays), 1)(*arrays))
 
     return fold
-
-
-def numbers(function: Callable[..., Element | None], count: int) -> Fold:
-    """Make a fold from `function(Elements, *numbers)`, with its operands broadcast; None if an element is no number."""
-
-    def checked(s: Elements, *args: Element) -> Element | None:
-        return function(s, *args) if all(isinstance(a, Dim) for a in args) else None
-
-    return by_element(checked, count)
 
 
 def objects(made: object) -> np.ndarray:

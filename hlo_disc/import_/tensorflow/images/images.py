@@ -13,7 +13,7 @@ from hlo_disc.import_.formulas.images import KEYS, STEEP, cubic_taps, weighed
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand
-from hlo_disc.import_.tensorflow.shapes import result_dtype
+from hlo_disc.import_.tensorflow.shapes import result_dtype, shape_of
 
 if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
@@ -122,13 +122,13 @@ def _linear_taps(r: Reader, op: Node, n: Dim, m: Dim) -> list[tuple[Array, Array
 
 
 def _grad_of(taps: Callable[[Reader, Node, Dim, Dim], list[tuple[Array, Array]]]) -> Handler:
-    """Make the handler of a gradient: the weights as matrices, transposed."""
+    """Make the handler of a gradient: the weights as matrices, transposed. Operand 1 is the image, or its sizes."""
 
     def handler(r: Reader, op: Node, operands: list[Operand]) -> Result:
-        dy, image = array(r, operands[0]), array(r, operands[1])
+        dy, of = array(r, operands[0]), shape_of(operands[1])
         x = dy.cast(F32)
-        for axis in (1, 2):
-            shape = (dy.shape[axis], image.shape[axis])
+        for axis, n in zip((1, 2), of[1:3] if len(of) > 1 else r.sizes(operands[1]), strict=True):
+            shape = (dy.shape[axis], n)
             column = iota(r, shape, 1, I64)
             first, *rest = (
                 where(column == at.broadcast(shape, (0,)), weight.broadcast(shape, (0,)), 0)
@@ -138,17 +138,6 @@ def _grad_of(taps: Callable[[Reader, Node, Dim, Dim], list[tuple[Array, Array]]]
         return x.cast(result_dtype(op)).value
 
     return handler
-
-
-def _nearest_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
-    dy, sizes = array(r, operands[0]), r.sizes(operands[1])
-    x = dy.cast(F32)
-    for axis, n in zip((1, 2), sizes, strict=True):
-        shape = (dy.shape[axis], n)
-        own = _nearest_of(r, op, n, shape[0]).broadcast(shape, (0,))
-        weights = (iota(r, shape, 1, I64) == own).cast(F32)
-        x = weighed(x, weights, axis)
-    return x.cast(dy.dtype).value
 
 
 def _channels(x: Array) -> list[Array]:
@@ -237,5 +226,5 @@ HANDLERS: dict[str, Handler] = {
     "ResizeBilinear": _bilinear,
     "ResizeBilinearGrad": _grad_of(_linear_taps),
     "ResizeNearestNeighbor": _nearest,
-    "ResizeNearestNeighborGrad": _nearest_grad,
+    "ResizeNearestNeighborGrad": _grad_of(lambda r, op, n, m: [(_nearest_of(r, op, n, m), filled(r, 1, F32, (m,)))]),
 }

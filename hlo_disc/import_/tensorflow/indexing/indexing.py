@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.handlers.arrays import Array, array, filled, iota, joined
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -268,12 +268,10 @@ def _strided_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def strided_update(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Update by a strided slice of the element numbers, which says where the new elements go."""
     x, new = array(r, operands[0]), array(r, operands[4])
-    count = dim_product(x.shape)
-    places = iota(r, (count,), 0, I64).reshape(x.shape)
+    line = x.flat()
+    places = line.iota(0, I64).reshape(x.shape)
     at = Array(r, r.data(strided_slice(r, op, [places.value, *operands[1:4]])))  # type: ignore[arg-type]
-    flat = new.broadcast(at.shape).reshape((dim_product(at.shape),))
-    made = x.reshape((count,)).scatter(at.reshape(flat.shape).expand(1), flat, 1)
-    return made.reshape(x.shape).value
+    return line.scatter(at.flat().expand(1), new.broadcast(at.shape).flat(), 1).reshape(x.shape).value
 
 
 # ------------------------------------------------------------------------------------------------------------- gathers

@@ -14,6 +14,7 @@ from hlo_disc.import_.handlers.arrays import Array, array, filled, joined
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.sizes.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.indexing.uniques import chosen, kept
 from hlo_disc.import_.tensorflow.shapes import ints, shape_of
 
 if TYPE_CHECKING:
@@ -102,15 +103,8 @@ def _dense(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def _where(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Return the positions of true elements, whose number is data."""
     x = array(r, operands[0])
-    flags = (x if x.dtype == np.bool_ else x != 0).reshape((dim_product(x.shape),))
-    number = flags.cast(I64).cumulative("add", 0)
-    total = flags.cast(I64).sum([0])
-    (size,) = r.sizes(total.reshape((ONE,)).value)
-    place = where(flags, number - 1, filled(r, -1, I64, flags.shape)).expand(1)
-    axes = []
-    for axis in range(x.rank):
-        own = x.iota(axis, I64).reshape(flags.shape)
-        axes.append(filled(r, 0, I64, (size,)).scatter(place, own, 1).expand(1))
+    place, size = kept(r, (x if x.dtype == np.bool_ else x != 0).flat())
+    axes = [chosen(x.iota(axis, I64).flat(), place, size).expand(1) for axis in range(x.rank)]
     return joined(axes, 1).value if axes else filled(r, 0, I64, (size, ZERO)).value
 
 
@@ -134,7 +128,7 @@ def _dynamic_stitch(r: Reader, op: Node, operands: list[Operand]) -> Result:
 
 def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
     """Write rows at positions from data, which also decide the number of rows; rows without a position are 0."""
-    flat = [x.reshape((dim_product(x.shape),)) for x in places]
+    flat = [x.flat() for x in places]
     rest = parts[0].shape[places[0].rank :]
     rows = [x.reshape((at.shape[0], *rest)) for at, x in zip(flat, parts, strict=True)]
     at, x = joined(flat, 0), joined(rows, 0)

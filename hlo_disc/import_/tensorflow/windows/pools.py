@@ -79,7 +79,7 @@ def _max_pool_grad_grad(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Take the element of the gradient at the maximum of each window."""
     x, _, dy = (array(r, o) for o in operands[:3])
     _, at = _largest(x, _pooling(r, op, x.shape, operands[3:]))
-    return dy.reshape((dim_product(dy.shape),)).take(at, 0).value
+    return dy.flat().take(at, 0).value
 
 
 def _max_pool_places(r: Reader, op: Node, operands: list[Operand]) -> Result:
@@ -95,13 +95,10 @@ def _max_pool_places(r: Reader, op: Node, operands: list[Operand]) -> Result:
 def _max_pool_grad_at(r: Reader, op: Node, operands: list[Operand]) -> Result:
     """Compute the gradient at the positions of the maxima."""
     x, dy, at = (array(r, o) for o in operands)
-    count = dim_product(x.shape)
     place = at.cast(I64)
     if not op.attributes.get("include_batch_in_index", False):
         place = place + place.iota(0, I64) * dim_product(x.shape[1:])
-    flat = (dim_product(dy.shape),)
-    made = filled(r, 0, dy.dtype, (count,))
-    made = made.scatter(place.reshape(flat).expand(1), dy.reshape(flat), 1, "add")
+    made = filled(r, 0, dy.dtype, (dim_product(x.shape),)).scatter(place.flat().expand(1), dy.flat(), 1, "add")
     return made.reshape(x.shape).value
 
 

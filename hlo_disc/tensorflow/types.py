@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from traceback import FrameSummary
 from typing import Any, Protocol
@@ -83,9 +83,3 @@ class ConcreteFunction(Protocol):
     function_type: FunctionType | None
 
     def _call_flat(self, args: Sequence[Tensor], captured_inputs: Sequence[Tensor]) -> object: ...
-
-
-class Model(Protocol):
-    """A SavedModel that is loaded."""
-
-    signatures: Mapping[str, ConcreteFunction]

@@ -84,24 +84,20 @@ def _stored(body: FunctionBody, value: str, computed: Type, type_: Type) -> str:
     return value if computed is type_ else narrow(body.op, value, computed, type_)
 
 
-def _float(opcode: str) -> Handler:
+def _float(name: str, is_intrinsic: bool = False) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         result = op.results[0]
         type_, operands = _computable(body, body.type(result.type), body.all(op.operands))
-        value = body.op(f"{opcode} {body.fastmath(op)}{type_.text} {', '.join(operands)}")
+        if is_intrinsic:
+            value = body.intrinsic(name, type_, operands, body.fastmath(op))
+        else:
+            value = body.op(f"{name} {body.fastmath(op)}{type_.text} {', '.join(operands)}")
         body[result] = _stored(body, value, type_, body.type(result.type))
 
     return handler
 
 
-def _intrinsic(name: str) -> Handler:
-    def handler(body: FunctionBody, op: ir.Operation) -> None:
-        result = op.results[0]
-        type_, operands = _computable(body, body.type(result.type), body.all(op.operands))
-        value = body.intrinsic(name, type_, operands, body.fastmath(op))
-        body[result] = _stored(body, value, type_, body.type(result.type))
-
-    return handler
+_intrinsic = partial(_float, is_intrinsic=True)
 
 
 def _intrinsic_with_flag(name: str) -> Handler:

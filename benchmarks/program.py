@@ -131,7 +131,7 @@ def named(name: str) -> Program:
 Task = tuple[Program, str]  # and its dtype
 
 
-def chosen(pattern: str, dtypes: Sequence[str] = BOTH) -> list[Task]:
+def chosen(pattern: str = "*", dtypes: Sequence[str] = BOTH) -> list[Task]:
     """Return the programs whose name fits a pattern, each with its dtypes."""
     matching = [program for program in programs() if fnmatch.fnmatch(program.name, pattern)]
     return [(program, dtype) for program in matching for dtype in program.dtypes if dtype in dtypes]

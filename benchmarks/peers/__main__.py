@@ -164,9 +164,8 @@ def _measure(
 def _write(found: results.Results, earlier: results.Results | None, target: Path) -> None:
     """Write the results together with earlier ones, all in the order of `programs`."""
     whole = results.merged(earlier, found) if earlier else found
-    order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
-    place = {task: number for number, task in enumerate(order)}
-    whole["programs"].sort(key=lambda one: place.get((one["name"], one["dtype"]), len(order)))
+    place = {(program.name, dtype): number for number, (program, dtype) in enumerate(chosen())}
+    whole["programs"].sort(key=lambda one: place.get((one["name"], one["dtype"]), len(place)))
     results.write(whole, target)
 
 

@@ -22,10 +22,10 @@ from rich.table import Table
 
 from benchmarks.peers.harness import PATIENCE
 from benchmarks.peers.machine import machine
-from benchmarks.peers.processes import FOLDER, PeerError, Process, described, environment, exported, modules
+from benchmarks.peers.processes import FOLDER, PeerError, Process, described, environment, modules, readable
 from benchmarks.peers.report import first, page, results
 from benchmarks.peers.report.first import Cold, First, Times
-from benchmarks.program import Program, Task, chosen, named, programs
+from benchmarks.program import Task, chosen, named
 
 Peers = Mapping[str, dict[str, Any]]
 # The programs that a process compiles before its second one: the first of these that differs from it.
@@ -86,20 +86,11 @@ def once(task: Task, peer: Mapping[str, Any], store: Path | None, second: bool =
         if store:
             process.ask("keep", PATIENCE, folder=str(store))
         for (program, dtype), file in zip(tasks, files, strict=True):
-            process.ask("load", PATIENCE, program=program.name, dtype=dtype, file=file)
+            process.ask("load", PATIENCE, program=program.name, dtype=dtype, file=str(file[0]) if file else None)
             taken = process.ask("first", 2 * PATIENCE, sizes=dict(program.shapes[0]), cold=store is None)
         return {"seconds": taken["seconds"], "cpu": taken["cpu"], "stages": process.ask("stages", PATIENCE)}
     finally:
         process.close()
-
-
-def readable(program: Program, dtype: str, peer: Mapping[str, Any]) -> str | None:
-    """Return the path of the file that a peer reads, if it reads one. Raises PeerError for a program it cannot run."""
-    if dtype not in peer["dtypes"]:
-        raise PeerError(f"has no {dtype}")
-    if peer["infers"] and program.trains:
-        raise PeerError("has no programs that train")
-    return str(exported(program.name, "f32" if peer["reads_f32"] else dtype)[0]) if peer["reads_file"] else None
 
 
 def middle(times: Sequence[First]) -> First:
@@ -114,7 +105,7 @@ def middle(times: Sequence[First]) -> First:
 
 def merged(earlier: Cold | None, later: Cold) -> Cold:
     """Merge two runs, in the order of `programs`. A program that both have is the later run's."""
-    order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
+    order = [(program.name, dtype) for program, dtype in chosen()]
     both = {(one["name"], one["dtype"]): one for cold in (earlier, later) if cold for one in cold["programs"]}
     ours = dict.fromkeys(name for cold in (earlier, later) if cold for name in cold["ours"])
     return {**later, "ours": list(ours), "programs": [both[task] for task in order if task in both]}

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.frameworks import torch as ops
 from benchmarks.peers.runners.torch import Module
-from benchmarks.program import Program, programs
+from benchmarks.program import Program, named, programs
 
 
 def embedding_bag(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -98,8 +98,7 @@ def main() -> None:
     parser.add_argument("dtype")
     parser.add_argument("path", type=Path)
     given = parser.parse_args()
-    (program,) = (each for each in programs() if each.name == given.program)
-    print(json.dumps(onnx(program, given.dtype, given.path)))
+    print(json.dumps(onnx(named(given.program), given.dtype, given.path)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import load
-from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
+from benchmarks.peers.processes import FOLDER, PeerError, Process, readable
 from benchmarks.peers.report.results import Compile, Shape, StreamTime, Timing
 from benchmarks.peers.report.results import Program as Found
 from benchmarks.program import Program
@@ -145,25 +145,14 @@ class Measurement:
 
     def _load(self) -> dict[str, tuple[Path, float]]:
         """Start the processes, and load the program in all of them at once. Return the files that peers read."""
-        made: dict[str, tuple[Path, float] | PeerError] = {}
         files = {}
+        self.say("export")
         for name, peer in self.peers.items():
-            if self.dtype not in peer["dtypes"]:
-                self.missing[name] = f"has no {self.dtype}"
-            elif peer["infers"] and self.program.trains:
-                self.missing[name] = "has no programs that train"
-            elif peer["reads_file"]:
-                dtype = "f32" if peer["reads_f32"] else self.dtype
-                if dtype not in made:
-                    self.say(f"export: {dtype}")
-                    try:
-                        made[dtype] = exported(self.program.name, dtype)
-                    except PeerError as error:
-                        made[dtype] = error
-                if isinstance(found := made[dtype], PeerError):
-                    self.missing[name] = str(found)
-                else:
+            try:
+                if found := readable(self.program, self.dtype, peer):
                     files[name] = found
+            except PeerError as error:
+                self.missing[name] = str(error)
         self.say("load")
         asked = [name for name in self.peers if name not in self.missing]
         for name in asked:

@@ -9,10 +9,12 @@ import pkgutil
 import selectors
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import runners
+from benchmarks.program import Program
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "peers"
@@ -116,17 +118,32 @@ class Process:
         self._log.close()
 
 
+def readable(program: Program, dtype: str, peer: Mapping[str, Any]) -> tuple[Path, float] | None:
+    """Return the file that a peer reads, and the seconds of its export; None if it reads none.
+
+    Raises PeerError for a program that the peer cannot run.
+    """
+    if dtype not in peer["dtypes"]:
+        raise PeerError(f"has no {dtype}")
+    if peer["infers"] and program.trains:
+        raise PeerError("has no programs that train")
+    found = _exported(program.name, "f32" if peer["reads_f32"] else dtype) if peer["reads_file"] else None
+    if isinstance(found, str):
+        raise PeerError(f"no ONNX: {found}")
+    return found
+
+
 @functools.cache
-def exported(program: str, dtype: str) -> tuple[Path, float]:
-    """Return the path of a program's ONNX file, and the seconds that the export took. Raises PeerError."""
+def _exported(program: str, dtype: str) -> tuple[Path, float] | str:
+    """Return the path of a program's ONNX file, and the seconds of the export; or the reason why there is none."""
     folder = FOLDER / "exports" / f"{program}-{dtype}".replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "program.onnx"
     python = environment("torch") / "bin" / "python"
     if not python.exists():
-        raise PeerError("no ONNX: there is no environment of PyTorch")
+        return "there is no environment of PyTorch"
     command = [str(python), "-W", "ignore", "-m", "benchmarks.peers.export", program, dtype, str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PeerError(f"no ONNX: {(done.stderr.strip().splitlines() or [''])[-1][:160]}")
+        return (done.stderr.strip().splitlines() or [""])[-1][:160]
     return path, float(json.loads(done.stdout.splitlines()[-1]))

@@ -20,7 +20,8 @@ class Runner:
     ours: it is hlo_disc. dynamic: one compilation serves all shapes. static_form_of: the dynamic peer of which this one
     is the form for each shape; this one is left out if the dynamic one compiles for long. reads_file: it reads programs
     as ONNX files (`export.py`); reads_f32: always the file in f32. dtypes: those that it runs. infers: it runs no
-    programs that train. store: the environment variable for the folder in which it keeps compiled code.
+    programs that train. store: the environment variable for the folder in which it keeps compiled code. ops: the module
+    of `frameworks` that it runs, if it runs one.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Runner:
     dtypes: Sequence[str] = ("f32", "bf16")
     infers = False
     store = ""
+    ops: Any
 
     program: Program
     dtype: str
@@ -52,14 +54,14 @@ class Runner:
 
     def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
         """Return inputs in the form that the callable takes."""
-        raise NotImplementedError
+        return [self.ops.array(x, self.dtype, self.program.images) for x in arrays]
 
     def wait(self, result: Any) -> None:
         """Wait until a result has been computed."""
 
     def numpy(self, result: Any) -> list[np.ndarray]:
         """Return results as numpy arrays: floats as float64, images as (batch, height, width, channels)."""
-        raise NotImplementedError
+        return [self.ops.numpy(x, self.program.images) for x in result]
 
     def compilations(self) -> int:
         """Return the number of compilations since `prepare`."""

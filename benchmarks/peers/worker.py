@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.peers import load
 from benchmarks.peers.runner import Call, Runner
-from benchmarks.program import programs
+from benchmarks.program import named
 
 # Calls that are shorter are timed several at once, and a turn takes about so long; seconds.
 SHORT, TURN = 1e-3, 0.1
@@ -43,8 +43,7 @@ class Worker:
         gc.collect()
         Path("/proc/self/clear_refs").write_text("5")  # the peak of the resident set starts anew
         self._before = _memory("VmRSS")
-        (chosen,) = (p for p in programs() if p.name == program)
-        self._runner.load(chosen, dtype, Path(file) if file else None)
+        self._runner.load(named(program), dtype, Path(file) if file else None)
 
     def first(self, sizes: dict[str, int], cold: bool) -> dict[str, float]:
         """Compile anew. Return the seconds until the first result, of processor time meanwhile, and of a later call."""
@@ -126,18 +125,7 @@ def _memory(what: str) -> int:
 
 
 def describe(runners: list[type[Runner]]) -> list[dict[str, Any]]:
-    keys = (
-        "name",
-        "about",
-        "ours",
-        "dynamic",
-        "static_form_of",
-        "reads_file",
-        "reads_f32",
-        "dtypes",
-        "infers",
-        "store",
-    )
+    keys = "name about ours dynamic static_form_of reads_file reads_f32 dtypes infers store".split()
     return [
         {**{key: getattr(r, key) for key in keys}, "versions": {p: metadata.version(p) for p in r.packages}}
         for r in runners

@@ -46,13 +46,7 @@ def by_vectors(
     )
 
 
-def by_matrix(
-    name: str,
-    about: str,
-    fn: Callable[..., Any],
-    *shapes: tuple[int, int],
-    vectors: int = 0,
-) -> Program:
+def by_matrix(name: str, about: str, fn: Callable[..., Any], *shapes: tuple[int, int], vectors: int = 0) -> Program:
     """Return a program whose inputs are a matrix (n, m) and `vectors` vectors (m)."""
     return Program(
         name,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from benchmarks import in_jax
 from benchmarks.frameworks import jax as ops
@@ -16,7 +14,7 @@ from benchmarks.program import Program
 
 
 class _Jax(Runner):
-    packages = ("jax", "jaxlib")
+    packages, ops = ("jax", "jaxlib"), ops
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)
@@ -31,14 +29,8 @@ class _Jax(Runner):
     def _jit(self) -> Any:
         raise NotImplementedError
 
-    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        return [ops.array(x, self.dtype) for x in arrays]
-
     def wait(self, result: Any) -> None:
         jax.block_until_ready(result)
-
-    def numpy(self, result: Any) -> list[np.ndarray]:
-        return [ops.numpy(x) for x in result]
 
 
 class HloDisc(_Jax):

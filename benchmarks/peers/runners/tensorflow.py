@@ -5,11 +5,9 @@ Weights and the state of training are variables, as in TensorFlow's models.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 import hlo_disc.tensorflow
@@ -20,7 +18,7 @@ from benchmarks.program import Program
 
 
 class _TensorFlow(Runner):
-    packages = ("tensorflow-cpu",)
+    packages, ops = ("tensorflow-cpu",), ops
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)
@@ -33,12 +31,6 @@ class _TensorFlow(Runner):
 
     def _compile(self, function: Any) -> Any:
         return function
-
-    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        return [ops.array(x, self.dtype) for x in arrays]
-
-    def numpy(self, result: Any) -> list[np.ndarray]:
-        return [ops.numpy(x) for x in result]
 
 
 class HloDisc(_TensorFlow):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class Module(torch.nn.Module):
 
 
 class _Torch(Runner):
-    packages = ("torch",)
+    packages, ops = ("torch",), ops
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)
@@ -72,12 +71,9 @@ class _Torch(Runner):
     def _compile(self, module: Module) -> Any:
         return module
 
-    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        return [ops.array(x, self.dtype, self.program.images) for x in arrays]
-
     def numpy(self, result: Any) -> list[np.ndarray]:
         if not self.program.trains:
-            return [ops.numpy(x, self.program.images) for x in result]
+            return super().numpy(result)
         keys = tree.leaves(tree.with_keys(lambda key, _: key, self._module.like))
         return [ops.numpy(result[0]), *(ops.stored(key, x) for key, x in zip(keys, result[1:], strict=True))]
 

@@ -74,9 +74,9 @@ def test_who_fails_is_named_and_the_others_go_on(monkeypatch):
 def test_who_does_not_take_the_program():
     (training,) = chosen("MLP training step")
     with pytest.raises(PeerError, match="train"):
-        cold.readable(*training, {**PEER, "infers": True})
+        processes.readable(*training, {**PEER, "infers": True})
     with pytest.raises(PeerError, match="has no f32"):
-        cold.readable(*training, {**PEER, "dtypes": ["bf16"]})
+        processes.readable(*training, {**PEER, "dtypes": ["bf16"]})
 
 
 def test_two_runs_are_one():

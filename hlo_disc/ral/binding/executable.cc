@@ -19,11 +19,8 @@ void raise(const Error& error) {
     auto* exception = static_cast<PyObject*>(error.cause.get());
     return PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
   }
-  const char* const names[] = {"ArgumentError", "ShapeError",  "OutOfMemoryError",
-                               "CallError",     "DeviceError", "SizeOverflowError"};  // by Error::Class
-  const char* name = names[error.which];
   PyObject* module = PyImport_ImportModule("hlo_disc.errors");
-  PyObject* type = module ? PyObject_GetAttrString(module, name) : nullptr;
+  PyObject* type = module ? PyObject_GetAttrString(module, name_of(error.which)) : nullptr;
   if (type) PyErr_SetString(type, error.what());
   Py_XDECREF(type);
   Py_XDECREF(module);

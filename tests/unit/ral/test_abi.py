@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc import abi, ral
+from hlo_disc import abi, errors, ral
 from hlo_disc.errors import ShapeError
 from hlo_disc.library.tables import MOST_RANK
 from hlo_disc.ral.contexts.jax import call_in_jit
 
-HEADER = (Path(abi.__file__).parent / "ral" / "core" / "ral.h").read_text()
+CORE = Path(abi.__file__).parent / "ral" / "core"
+HEADER = (CORE / "ral.h").read_text()
 
 
 def test_numbers_are_those_of_the_header():
@@ -38,6 +39,13 @@ def test_functions_are_those_of_the_header():
     declared = set(re.findall(r"^[a-z]\w*[ *]+(ral_\w+)\(", HEADER, re.MULTILINE))
     names = {value for value in vars(abi).values() if isinstance(value, str) and value.startswith("ral_")}
     assert names == declared == set(ral.symbols())
+
+
+def test_errors_of_the_runtime_are_those_of_python():
+    declared = re.findall(r"\bk\w+", re.findall(r"enum Class {(.*)}", (CORE / "program/program.h").read_text())[0])
+    named = re.findall(r'case Error::(k\w+): return "(\w+)"', (CORE / "program/program.cc").read_text())
+    assert [kind for kind, _ in named] == declared
+    assert all(issubclass(getattr(errors, name), errors.HloDiscError) for _, name in named)
 
 
 def test_an_env_layout_has_no_overlaps():

@@ -193,13 +193,6 @@ void run(const Kernel& kernel, Context* context) {
   kernel.executable.count()->value.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The name of the class in hlo_disc.errors goes before the message, by which Python raises it.
-const char* name_of(Error::Class which) {
-  const char* const names[] = {"ArgumentError", "ShapeError",  "OutOfMemoryError",
-                               "CallError",     "DeviceError", "SizeOverflowError"};
-  return names[which];
-}
-
 void compute(void* kernel, Context* context) {
   auto fail = [context](int code, const std::string& message) {
     OwnedStatus status;
@@ -214,6 +207,7 @@ void compute(void* kernel, Context* context) {
         : error.which == Error::kShape || error.which == Error::kOverflow || error.which == Error::kArgument
             ? kInvalidArgument
             : kInternal;
+    // Python raises the error by the name before the message.
     fail(code, std::string("hlo_disc.") + name_of(error.which) + ": " + error.what());
   } catch (const std::bad_alloc&) {
     fail(kResourceExhausted, "hlo_disc.OutOfMemoryError: out of memory");

@@ -40,6 +40,18 @@ std::string format(const Guard& guard, const int64_t* args) {
 
 }  // namespace
 
+const char* name_of(Error::Class which) {
+  switch (which) {
+    case Error::kArgument: return "ArgumentError";
+    case Error::kShape: return "ShapeError";
+    case Error::kOutOfMemory: return "OutOfMemoryError";
+    case Error::kCall: return "CallError";
+    case Error::kDevice: return "DeviceError";
+    case Error::kOverflow: return "SizeOverflowError";
+  }
+  return "HloDiscError";
+}
+
 Program::Program() = default;
 Program::Program(Program&&) = default;
 Program::~Program() = default;

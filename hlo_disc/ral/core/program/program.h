@@ -29,6 +29,9 @@ class Error : public std::runtime_error {
   std::shared_ptr<void> cause;  // of kCall: the Python exception that a callback raised, to be raised itself
 };
 
+// The name of the class in hlo_disc.errors.
+const char* name_of(Error::Class which);
+
 struct TensorType {
   std::string name;
   const DType* dtype;

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
-from hlo_disc.compiled.program import Attribute, InputRow, LibraryCall, OutputRow, Program
+from hlo_disc.compiled.program import Attribute, BufferType, InputRow, LibraryCall, OutputRow, Program
 from hlo_disc.compiled.saved import Section, Sections
 from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.errors import UnsupportedOpError
@@ -34,9 +34,13 @@ class Data(Sections):
         return found
 
 
+def _row(**fields: object) -> str:
+    """Write a record of `model.h`. The compiler checks the names of its fields, and their order."""
+    return f"{{{', '.join(f'.{name} = {value}' for name, value in fields.items())}}}"
+
+
 def _span(section: Section) -> str:
-    """Write a `Span`."""
-    return f"{{{section.start}, {section.size}, 0x{section.digest}u}}"
+    return _row(start=section.start, size=section.size, digest=f"0x{section.digest}u")
 
 
 def check(program: Program) -> None:
@@ -82,33 +86,40 @@ class Source:
             if x.kind == "constant" and array is not None:
                 number = len(forms)
                 forms.append(_span(self.weights.add_array(array)))
-            packs.append(f"{{{_bool(x.kind == 'constant')}, {x.number}, {x.size}, {_text(x.function)}, {number}}}")
-        driver = _driver(program)
+            of_constant, function = _bool(x.kind == "constant"), _text(x.function)
+            packs.append(_row(of_constant=of_constant, index=x.number, bytes=x.size, function=function, form=number))
+        guards = [_row(message=_text(x.message), args=len(x.args), overflow=_bool(x.overflow)) for x in program.guards]
         (self._machine,) = struct.unpack_from("<H", program.object, 18)  # e_machine of the object's header
-        row = [
-            self._table("const char* const", map(_text, program.features)),
-            _text(level),
-            f"{_span(self.code.add(program.object))}, {_span(self.code.add(wide_code)) if wide_code else '{0, 0, 0}'}",
-            self._table("const char* const", map(_text, driver)),
-            f"{{{', '.join(map(str, program.env))}}}",
-            self._table("const TypeRow", inputs),
-            self._table("const TypeRow", outputs),
-            self._table("const PackRow", packs),
-            self._table(
-                "const GuardRow",
-                (f"{{{_text(x.message)}, {len(x.args)}, {_bool(x.overflow)}}}" for x in program.guards),
-            ),
-            self._table("const char* const", (_text(x.message) for x in program.asked)),
-            self._table("const CallRow", [self._call(x) for x in program.calls]),
-            self._table("const Span", map(_span, map(self.weights.add_array, program.constants))),
-            self._table("const Span", forms),
-        ]
-        self._levels.append(f"{{{', '.join(row)}}}")
+        self._levels.append(
+            _row(
+                features=self._texts(program.features),
+                name=_text(level),
+                code=_span(self.code.add(program.object)),
+                wide_code=_span(self.code.add(wide_code)) if wide_code else "{}",
+                driver=self._texts(_driver(program)),
+                env=_row(**program.env._asdict()),
+                inputs=self._rows("TypeRow", inputs),
+                outputs=self._rows("TypeRow", outputs),
+                packs=self._rows("PackRow", packs),
+                guards=self._rows("GuardRow", guards),
+                asked=self._texts(x.message for x in program.asked),
+                calls=self._rows("CallRow", map(self._call, program.calls)),
+                constants=self._rows("Span", map(_span, map(self.weights.add_array, program.constants))),
+                forms=self._rows("Span", forms),
+            )
+        )
 
     def text(self, beside: bool) -> str:
         """Return the whole source. beside: the weights are in a file of their own, and not part of the library."""
-        levels = self._table("const LevelRow", self._levels)
+        levels = self._rows("LevelRow", self._levels)
         weights = "hlo_disc_data + weights_start" if self.weights.size and not beside else "nullptr"
+        table = _row(
+            name=_text(self.name),
+            levels=levels,
+            code="hlo_disc_data",
+            weights=weights,
+            weights_size=self.weights.size,
+        )
         start = self.code.size + -self.code.size % ALIGNMENT
         return "\n".join(
             [
@@ -128,52 +139,58 @@ class Source:
                 "using namespace ral;",
                 f"constexpr int64_t weights_start = {start};",
                 *self._lines,
-                f"const LibraryTable library = {{{_text(self.name)}, {levels}, hlo_disc_data, {weights}, "
-                f"{self.weights.size}}};",
+                f"const LibraryTable library = {table};",
                 "}  // namespace",
                 f"HLO_DISC_LIBRARY({self.name}, library)",
                 "",
             ]
         )
 
-    def _table(self, kind: str, rows: Iterable[str]) -> str:
-        """Write a constant array. Returns it and its length."""
+    def _rows(self, kind: str, rows: Iterable[str]) -> str:
+        """Write a constant array, and return its `Rows`."""
         found = list(rows)
         if not found:
-            return "nullptr, 0"
+            return "{}"
         name = f"t{len(self._lines)}"
-        self._lines.append(f"{kind} {name}[] = {{{', '.join(found)}}};")
-        return f"{name}, {len(found)}"
+        self._lines.append(f"const {kind} {name}[] = {{{', '.join(found)}}};")
+        return f"{{{name}, {len(found)}}}"
+
+    def _texts(self, texts: Iterable[str]) -> str:
+        return self._rows("char* const", map(_text, texts))
 
     def _type(self, name: str, dtype: str, shape: Sequence[str], read: bool) -> str:
-        dims = self._table("const char* const", map(_text, shape)).split(", ")[0]
-        return f"{{{_text(name)}, {_text(dtype)}, {len(shape)}, {dims}, {_bool(read)}}}"
+        return _row(name=_text(name), dtype=_text(dtype), dims=self._texts(shape), read=_bool(read))
 
     def _call(self, call: LibraryCall) -> str:
-        buffers = [f"{{{_text(x.dtype)}, {x.rank}}}" for x in (*call.operands, *call.results)]
-        aliases = [str(number) for x in call.aliases for number in (x.operand, x.result)]
         symbol = lapack_symbol(call)
         if symbol:
             self.symbols.add(symbol)
-        handler = call.target if symbol else _OWN_CALLS[call.target]
-        return (
-            f"{{{_text(call.where)}, {handler}, {symbol or 'nullptr'}, {self._attributes(call.config)}, "
-            f"{self._table('const BufferRow', buffers).split(', ')[0]}, {len(call.operands)}, {len(call.results)}, "
-            f"{self._table('const int32_t', aliases).split(', ')[0]}, {len(call.aliases)}}}"
+        return _row(
+            where=_text(call.where),
+            handler=call.target if symbol else _OWN_CALLS[call.target],
+            function=symbol or "nullptr",
+            attributes=self._attributes(call.config),
+            operands=self._buffers(call.operands),
+            results=self._buffers(call.results),
+            aliases=self._rows("AliasRow", (_row(operand=x.operand, result=x.result) for x in call.aliases)),
         )
 
-    def _attributes(self, config: Sequence[Attribute]) -> str:
-        return self._table("const AttributeRow", list(self._attribute_rows(config)))
+    def _buffers(self, buffers: Sequence[BufferType]) -> str:
+        return self._rows("BufferRow", (_row(dtype=_text(x.dtype), rank=x.rank) for x in buffers))
 
-    def _attribute_rows(self, config: Sequence[Attribute]) -> Iterator[str]:
-        for x in config:
-            content = (
-                x.text.encode() if x.kind == "string" else b"" if x.kind == "dictionary" else bytes.fromhex(x.text)
-            )
-            yield (
-                f"{{{_text(x.name)}, {_text(x.kind)}, {_text(x.dtype)}, {_quoted(content)}, {len(content)}, "
-                f"{self._attributes(x.entries)}}}"
-            )
+    def _attributes(self, config: Sequence[Attribute]) -> str:
+        return self._rows("AttributeRow", map(self._attribute, config))
+
+    def _attribute(self, x: Attribute) -> str:
+        content = x.text.encode() if x.kind == "string" else b"" if x.kind == "dictionary" else bytes.fromhex(x.text)
+        return _row(
+            name=_text(x.name),
+            kind=_text(x.kind),
+            dtype=_text(x.dtype),
+            content=_quoted(content),
+            size=len(content),
+            entries=self._attributes(x.entries),
+        )
 
 
 def _driver(program: Program) -> tuple[str, ...]:

@@ -92,8 +92,15 @@ ral::TensorType tensor_type(nb::handle row, const std::string& name) {
 }
 
 ral::EnvLayout env_layout(nb::handle env) {
-  auto word = [env](const char* name) { return field<int>(env, name); };
-  return {word("arena"), word("scratch"), word("symbols"), word("outputs"), word("wide"), word("asked"), word("words")};
+  ral::EnvLayout layout;
+  layout.arena = field<int>(env, "arena");
+  layout.scratch = field<int>(env, "scratch");
+  layout.symbols = field<int>(env, "symbols");
+  layout.outputs = field<int>(env, "outputs");
+  layout.wide = field<int>(env, "wide");
+  layout.asked = field<int>(env, "asked");
+  layout.words = field<int>(env, "words");
+  return layout;
 }
 
 ral::Attributes attributes_of(nb::handle record, const char* table) {

@@ -127,17 +127,16 @@ uintptr_t function(const Code& code, const char* name) {
 }
 
 TensorType type_of(const TypeRow& row) {
-  TensorType type = TensorType::of(row.name, row.dtype, {row.dims, row.dims + row.rank});
+  TensorType type = TensorType::of(row.name, row.dtype, {row.dims.begin(), row.dims.end()});
   type.read = row.read;
   return type;
 }
 
-Attributes attributes_of(const AttributeRow* rows, int32_t count) {
+Attributes attributes_of(const Rows<AttributeRow>& rows) {
   Attributes attributes;
-  for (int32_t i = 0; i < count; i++) {
-    const AttributeRow& row = rows[i];
+  for (const AttributeRow& row : rows) {
     if (std::strcmp(row.kind, "dictionary") == 0) {
-      attributes.add_dictionary(row.name, attributes_of(row.entries, row.count));
+      attributes.add_dictionary(row.name, attributes_of(row.entries));
     } else {
       attributes.add(row.name, row.kind, row.dtype, std::string(row.content, static_cast<size_t>(row.size)));
     }
@@ -145,25 +144,26 @@ Attributes attributes_of(const AttributeRow* rows, int32_t count) {
   return attributes;
 }
 
-std::unique_ptr<LibraryCall> call_of(const CallRow& row) {
+std::vector<LibraryCall::Buffer> buffers_of(const Rows<BufferRow>& rows) {
   std::vector<LibraryCall::Buffer> buffers;
-  for (int32_t i = 0; i < row.operands + row.results; i++)
-    buffers.push_back({&dtype_named(row.buffers[i].dtype), row.buffers[i].rank});
-  auto results = buffers.begin() + row.operands;
+  for (const BufferRow& row : rows) buffers.push_back({&dtype_named(row.dtype), row.rank});
+  return buffers;
+}
+
+std::unique_ptr<LibraryCall> call_of(const CallRow& row) {
   std::vector<std::pair<int, int>> aliases;
-  for (int32_t i = 0; i < row.alias_count; i++) aliases.emplace_back(row.aliases[2 * i], row.aliases[2 * i + 1]);
+  for (const AliasRow& alias : row.aliases) aliases.emplace_back(alias.operand, alias.result);
   std::vector<XLA_FFI_Handler*> handlers(kStages);
   handlers[kStages - 1] = row.handler;
-  auto made = std::make_unique<LibraryCall>(row.where, handlers, attributes_of(row.attributes, row.attribute_count),
-                                            std::vector<LibraryCall::Buffer>(buffers.begin(), results),
-                                            std::vector<LibraryCall::Buffer>(results, buffers.end()), aliases,
-                                            row.function != nullptr, row.function);
+  auto made =
+      std::make_unique<LibraryCall>(row.where, handlers, attributes_of(row.attributes), buffers_of(row.operands),
+                                    buffers_of(row.results), aliases, row.function != nullptr, row.function);
   made->instantiate();
   return made;
 }
 
 bool has_all(const std::vector<std::string>& features, const LevelRow& level) {
-  return std::all_of(level.features, level.features + level.feature_count, [&](const char* feature) {
+  return std::all_of(level.features.begin(), level.features.end(), [&](const char* feature) {
     return std::find(features.begin(), features.end(), feature) != features.end();
   });
 }
@@ -171,14 +171,13 @@ bool has_all(const std::vector<std::string>& features, const LevelRow& level) {
 // The best level for this CPU.
 const LevelRow& level_for_machine(const LibraryTable& table) {
   const std::vector<std::string> features = cpu_features();
-  for (int32_t i = 0; i < table.level_count; i++) {
-    if (has_all(features, table.levels[i])) return table.levels[i];
+  for (const LevelRow& level : table.levels) {
+    if (has_all(features, level)) return level;
   }
-  const LevelRow& least = table.levels[table.level_count - 1];
   std::string missing;
-  for (int32_t i = 0; i < least.feature_count; i++) {
-    if (std::find(features.begin(), features.end(), least.features[i]) == features.end())
-      missing += (missing.empty() ? "" : ", ") + std::string(least.features[i]);
+  for (const char* feature : table.levels.end()[-1].features) {
+    if (std::find(features.begin(), features.end(), feature) == features.end())
+      missing += (missing.empty() ? "" : ", ") + std::string(feature);
   }
   throw OpenError(std::string(table.name) + " is compiled for a CPU with " + missing +
                   ", which this machine does not have");
@@ -281,21 +280,19 @@ void hlo_disc_model::load(const LibraryTable& table) {
   ral::Program& p = program;
   p.plan_fn = reinterpret_cast<ral_plan_fn>(ral::function(code, "plan"));
   p.main_fn = reinterpret_cast<ral_main_fn>(ral::function(code, "main"));
-  const int32_t* env = level.env;
-  p.env = {env[0], env[1], env[2], env[3], env[4], env[5], env[6]};
-  for (int32_t i = 0; i < level.input_count; i++) p.inputs.push_back(ral::type_of(level.inputs[i]));
-  for (int32_t i = 0; i < level.output_count; i++) p.outputs.push_back(ral::type_of(level.outputs[i]));
-  for (int32_t i = 0; i < level.constant_count; i++) {
-    p.constants.push_back(
-        ral::checked(weights, weights_size, level.constants[i], "constant " + std::to_string(i) + " of " + from));
-    p.constant_bytes.push_back(level.constants[i].size);
+  p.env = level.env;
+  for (const ral::TypeRow& row : level.inputs) p.inputs.push_back(ral::type_of(row));
+  for (const ral::TypeRow& row : level.outputs) p.outputs.push_back(ral::type_of(row));
+  for (const ral::Span& span : level.constants) {
+    const std::string what = "constant " + std::to_string(p.constants.size()) + " of " + from;
+    p.constants.push_back(ral::checked(weights, weights_size, span, what));
+    p.constant_bytes.push_back(span.size);
   }
-  for (int32_t i = 0; i < level.pack_count; i++) {
-    const ral::PackRow& row = level.packs[i];
+  for (const ral::PackRow& row : level.packs) {
     auto fn = reinterpret_cast<ral_main_fn>(ral::function(code, row.function));
     const void* form = nullptr;
     if (row.of_constant && row.form >= 0) {
-      form = ral::checked(weights, weights_size, level.forms[row.form],
+      form = ral::checked(weights, weights_size, level.forms.first[row.form],
                           "weight " + std::to_string(row.form) + " of " + from);
     } else if (row.of_constant) {
       packed.push_back(ral::pack_constant(fn, p.constants.at(static_cast<size_t>(row.index)), row.bytes));
@@ -303,11 +300,10 @@ void hlo_disc_model::load(const LibraryTable& table) {
     }
     p.packs.push_back({row.of_constant, row.index, row.bytes, fn, form});
   }
-  for (int32_t i = 0; i < level.guard_count; i++)
-    p.guards.push_back({level.guards[i].message, level.guards[i].args, level.guards[i].overflow});
-  p.asked.assign(level.asked, level.asked + level.asked_count);
-  for (int32_t i = 0; i < level.call_count; i++) p.calls.push_back(ral::call_of(level.calls[i]));
-  p.driver.assign(level.driver, level.driver + level.driver_count);
+  for (const ral::GuardRow& row : level.guards) p.guards.push_back({row.message, row.args, row.overflow});
+  p.asked.assign(level.asked.begin(), level.asked.end());
+  for (const ral::CallRow& row : level.calls) p.calls.push_back(ral::call_of(row));
+  p.driver.assign(level.driver.begin(), level.driver.end());
   const ral::Code* wide = level.wide_code.size ? &link(level.wide_code, table.code) : &code;
   p.wide_modules = [wide] { return reinterpret_cast<const ral_module*>(ral::function(*wide, "hlo_disc.modules")); };
   p.workers = settings.threads ? settings.threads : ral::usable_cores();
@@ -422,9 +418,10 @@ void plan(const hlo_disc_model& model, const hlo_disc_tensor* inputs, hlo_disc_t
 const hlo_disc_type* type_at(const LibraryTable& table, bool input, int32_t index) noexcept {
   static std::mutex mutex;
   static auto* known = new std::unordered_map<const TypeRow*, std::pair<hlo_disc_type, std::string>>;
-  const LevelRow& level = table.levels[0];
-  if (index < 0 || index >= (input ? level.input_count : level.output_count)) return nullptr;
-  const TypeRow& row = (input ? level.inputs : level.outputs)[index];
+  const LevelRow& level = *table.levels.first;
+  const Rows<TypeRow>& rows = input ? level.inputs : level.outputs;
+  if (index < 0 || index >= rows.count) return nullptr;
+  const TypeRow& row = rows.first[index];
   try {
     std::lock_guard<std::mutex> lock(mutex);
     auto [place, fresh] = known->try_emplace(&row);

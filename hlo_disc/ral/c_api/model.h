@@ -1,10 +1,12 @@
-// Programs as constant tables, which the C++ source of a library has, and the functions of its C interface for them.
+// Programs as constant tables, which the C++ source of a library has, and the functions of its C interface for them. The
+// source names all fields of the records.
 #pragma once
 
 #include <cstdint>
 
 #include "hlo_disc.h"
 #include "library/xla_ffi.h"
+#include "program/env.h"
 
 // ELF's number of the machine that is compiled for.
 #if defined(__x86_64__)
@@ -23,10 +25,19 @@ struct Span {
   uint64_t digest;
 };
 
+// A constant array.
+template <typename T>
+struct Rows {
+  const T* first;
+  int32_t count;
+
+  const T* begin() const { return first; }
+  const T* end() const { return first + count; }
+};
+
 struct TypeRow {
   const char *name, *dtype;
-  int32_t rank;
-  const char* const* dims;  // numbers, or other texts for sizes that calls decide
+  Rows<const char*> dims;  // numbers, or other texts for sizes that calls decide
   bool read;
 };
 
@@ -47,8 +58,7 @@ struct GuardRow {
 struct AttributeRow {
   const char *name, *kind, *dtype, *content;
   int64_t size;  // of the content
-  const AttributeRow* entries;
-  int32_t count;
+  Rows<AttributeRow> entries;
 };
 
 struct BufferRow {
@@ -56,50 +66,38 @@ struct BufferRow {
   int32_t rank;
 };
 
+struct AliasRow {
+  int32_t operand, result;
+};
+
 struct CallRow {
   const char* where;
   XLA_FFI_Handler* handler;
   void (*function)();  // of the system's LAPACK, for a handler that needs one; null for others
-  const AttributeRow* attributes;
-  int32_t attribute_count;
-  const BufferRow* buffers;  // operands, then results
-  int32_t operands, results;
-  const int32_t* aliases;  // an operand and a result, and so on
-  int32_t alias_count;
+  Rows<AttributeRow> attributes;
+  Rows<BufferRow> operands, results;
+  Rows<AliasRow> aliases;
 };
 
 // A program compiled for CPUs with some features.
 struct LevelRow {
-  const char* const* features;
-  int32_t feature_count;
+  Rows<const char*> features;
   const char* name;
   Span code, wide_code;
-  const char* const* driver;
-  int32_t driver_count;
-  int32_t env[7];
-  const TypeRow* inputs;
-  int32_t input_count;
-  const TypeRow* outputs;
-  int32_t output_count;
-  const PackRow* packs;
-  int32_t pack_count;
-  const GuardRow* guards;
-  int32_t guard_count;
-  const char* const* asked;
-  int32_t asked_count;
-  const CallRow* calls;
-  int32_t call_count;
-  const Span* constants;  // these and the next: parts of the weights
-  int32_t constant_count;
-  const Span* forms;
-  int32_t form_count;
+  Rows<const char*> driver;
+  EnvLayout env;
+  Rows<TypeRow> inputs, outputs;
+  Rows<PackRow> packs;
+  Rows<GuardRow> guards;
+  Rows<const char*> asked;
+  Rows<CallRow> calls;
+  Rows<Span> constants, forms;  // parts of the weights
 };
 
 // levels: the best first. weights: null where they are in a file beside.
 struct LibraryTable {
   const char* name;
-  const LevelRow* levels;
-  int32_t level_count;
+  Rows<LevelRow> levels;
   const char *code, *weights;
   int64_t weights_size;
 };

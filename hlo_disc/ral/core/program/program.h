@@ -14,6 +14,7 @@
 
 #include "dtype.h"
 #include "memory/memory.h"
+#include "program/env.h"
 #include "ral.h"
 
 namespace ral {
@@ -61,15 +62,6 @@ struct Guard {
   std::string message;  // {0}, {1} ... stand for the arguments, {{ and }} for braces
   int args;
   bool overflow;  // it says that a type holds a number
-};
-
-// Where env holds what: positions of its words. See ral.h.
-struct EnvLayout {
-  int arena, scratch;    // the bytes of the arena, and of a worker's scratch
-  int symbols, outputs;  // the first symbol, and the first size of the first output
-  int wide;              // whether kernels need indices of 64 bits; -1 for a program where that is no question
-  int asked;             // which asked conditions do not hold, a bit each; -1 for a program without any
-  int words;             // of all, and of the longest message of a guard
 };
 
 class LateModules;

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hlo_disc.jitted.programs import Compiled, Conversion, Path
+from hlo_disc.jitted.programs import Compiled, Conversion, Key, Path
+from hlo_disc.ral.entries import Kinds
 from hlo_disc.tracing.signature import Static
 from hlo_disc.tracing.values import as_array, is_number, taken
 
@@ -34,7 +35,7 @@ class Call(NamedTuple):
     split: tuple[tuple[object, ...], dict[str, object], Static]
     leaves: list[ArrayLike]
     tree: PyTreeDef
-    kinds: tuple[type, ...]
+    kinds: Kinds
     structure: Structure
 
     @property
@@ -42,7 +43,7 @@ class Call(NamedTuple):
         return self.split[2]
 
     @property
-    def key(self) -> tuple[Structure, Static, tuple[type, ...]]:
+    def key(self) -> Key:
         """The key of tables of programs."""
         return self.structure, self.static, self.kinds
 

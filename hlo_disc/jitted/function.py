@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline, ral
-from hlo_disc.display.stats import FallbackCount, Log, Stats
+from hlo_disc.display.stats import Log, Stats
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.sizes.symbols import constraint_texts, parse_constraints
 from hlo_disc.jitted.call import Call, Served
@@ -26,9 +26,10 @@ from hlo_disc.jitted.fallback import all_numpy, in_numpy, line_of, of_jax
 from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
 from hlo_disc.jitted.placement import PARAMETERS, Placement
-from hlo_disc.jitted.programs import ByJax, Compiled, Finished, Path, Paths, Programs
+from hlo_disc.jitted.programs import Compiled, Fallen, Finished, Key, Path, Paths, Programs
 from hlo_disc.jitted.showing import Shown
 from hlo_disc.options import Options
+from hlo_disc.ral.entries import ByJax, Kinds
 from hlo_disc.tracing.generalise import STATIC
 from hlo_disc.tracing.signature import Signature
 from hlo_disc.tracing.structure import arrays
@@ -88,9 +89,9 @@ class JitFunction(Shown, Generic[P, R]):
             )
         self._options = options
         self._by_settings: dict[Any, Programs] = {}
-        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: it, how to
-        # count them, and the types of arrays of which one must be seen, or results are numpy's; None where one is.
-        self._by_jax: ByJax = {}
+        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`. If none of
+        # them is the type of an array, one must be seen, or results are numpy's.
+        self._by_jax: dict[Kinds, ByJax] = {}
         self._programs = Programs(lambda: False, self._by_jax)  # of the settings that the last call saw
         self._lock = threading.Lock()  # of programs
         self._log = Log()
@@ -158,14 +159,14 @@ class JitFunction(Shown, Generic[P, R]):
         try:
             array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
             leaves, tree = _flatten()((array_args, array_kwargs))
-            key = tree, static, tuple(map(type, leaves))
+            key: Key = tree, static, tuple(map(type, leaves))
             path = programs.paths.get(key)
             if path is not None:
                 return path(leaves)
             fallen = programs.fallen.get(key)
         except (ArgumentError, ShapeError):
             pass  # the slow path says why, or compiles
-        return self._slow(programs, args, kwargs) if fallen is None else self._fall_back(*fallen, args, kwargs)
+        return self._slow(programs, args, kwargs) if fallen is None else self._fall_back(fallen, args, kwargs)
 
     def _slow(self, programs: Programs, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Find or compile the program for this call, run it, and prepare the fast path of the next one."""
@@ -201,10 +202,10 @@ class JitFunction(Shown, Generic[P, R]):
             fallback = flat.fallback(str(error), call.leaves, quiet)
             if traced:
                 return self._jax(*args, **kwargs)
-            fallen = fallback, all_numpy(call.kinds)
+            fallen = Fallen(fallback, all_numpy(call.kinds))
             if by_types:
                 self._remember_fallen(programs, call, fallen, quiet)
-            return self._fall_back(*fallen, args, kwargs)
+            return self._fall_back(fallen, args, kwargs)
         finish = self._placement.finish(served.program.donated)
         if by_types:
             self._remember(programs, call, served, plain=finish is None)
@@ -239,16 +240,16 @@ class JitFunction(Shown, Generic[P, R]):
         plain: whether there is nothing to do after such a call.
         """
         takes_all = not (call.kwargs or self.signature.has_static) and same_objects(call.leaves, call.args)
-        table = None
-        if plain and served.path.is_plain and takes_all:
-            table = programs.plain, call.kinds
-            programs.plain[call.kinds] = served.path.run, served.path.unflatten
+        prefer = None
+        if plain and served.path.plain and takes_all:
+            prefer = functools.partial(programs.plain.__setitem__, call.kinds)
+            prefer(served.path.plain)
             if not served.others:
                 return
         paths = [self._finished(p, served.path_of(p)) for p in (served.program, *served.others)]
-        programs.paths[call.key] = (Paths(paths, table) if served.others else paths[0]).call
+        programs.paths[call.key] = (Paths(paths, prefer) if served.others else paths[0]).call
 
-    def _remember_fallen(self, programs: Programs, call: Call, fallen: tuple[FallbackCount, bool], quiet: bool) -> None:
+    def _remember_fallen(self, programs: Programs, call: Call, fallen: Fallen, quiet: bool) -> None:
         """Let calls with the same types run through `jax.jit` directly."""
         if call.structure is not call.tree:  # of which there are many
             return
@@ -256,14 +257,12 @@ class JitFunction(Shown, Generic[P, R]):
         if not (quiet or call.kwargs or self.signature.has_static or self._log.has_compiled()):
             outer, of_arrays = tuple(map(type, call.args)), of_jax(call.kinds)
             told = None if of_arrays.intersection(outer) else of_arrays
-            self._by_jax[outer] = self._jax, fallen[0].count, told
+            self._by_jax[outer] = ByJax(self._jax, fallen.fallback.count, told)
 
-    def _fall_back(
-        self, fallback: FallbackCount, to_numpy: bool, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> R:
-        fallback.count()
+    def _fall_back(self, fallen: Fallen, args: tuple[object, ...], kwargs: dict[str, object]) -> R:
+        fallen.fallback.count()
         results = self._jax(*args, **kwargs)
-        return in_numpy(results) if to_numpy else results
+        return in_numpy(results) if fallen.to_numpy else results
 
     def _finished(self, program: Compiled, path: Path) -> Path | Finished:
         finish = self._placement.finish(program.donated)

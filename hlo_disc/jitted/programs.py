@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hlo_disc import ral
@@ -17,6 +17,7 @@ from hlo_disc.abi import ASKED_BITS
 from hlo_disc.display.stats import FallbackCount
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
+from hlo_disc.ral.entries import ByJax, ConversionAt, Kinds, Plain
 from hlo_disc.tracing.generalise import Dims, Sizes, changes, fixed, place_of, reason
 from hlo_disc.tracing.signature import Static
 from hlo_disc.tracing.structure import Structures
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 8
 
 Conversion = Callable[[Any], Any] | None
-Plain = dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]]
-ByJax = dict[tuple[type, ...], tuple[Callable[..., Any], Callable[[], int], frozenset[type] | None]]
+Key = tuple["Structure", Static, Kinds]  # of tables of programs, also in `fast_path.cc`
 Histories = dict[Any, list[Sizes]]  # the sizes that were compiled for, by dtypes and ranks
 
 
@@ -158,20 +158,26 @@ class Entry:
         return re.sub(r"\bd\d+\b", lambda found: places.get(found[0], found[0]), text)
 
 
+class Fallen(NamedTuple):
+    """A call that runs through `jax.jit`. to_numpy: whether its results become numpy's."""
+
+    fallback: FallbackCount
+    to_numpy: bool
+
+
 class Programs(ral.FastTables):
     """The programs for one state of JAX's settings. What it keeps is only added to, each by one step.
 
     unchanged: whether the calling thread's settings are these still. by_jax: see `JitFunction`. flatten: JAX's, where
         all arguments are arrays. reason_for_jax: why calls run through `jax.jit` under them, "" when they do not.
-    plain: (how to run, how to nest the results) by the types of the arguments, for calls whose arguments a program
-        takes as they are. paths: by structure, static values and types, for all others. fallen: by the same, what runs
-        through `jax.jit`, and whether its results become numpy's.
+    plain: by the types of the arguments, for calls whose arguments a program takes as they are. paths: by structure,
+        static values and types, for all others. fallen: by the same, what runs through `jax.jit`.
     """
 
     def __init__(
         self,
         unchanged: Callable[[], bool],
-        by_jax: ByJax,
+        by_jax: dict[Kinds, ByJax],
         flatten: Callable[[object], tuple[list[ArrayLike], PyTreeDef]] | None = None,
         reason_for_jax: str = "",
         first: str = "first call",
@@ -179,11 +185,11 @@ class Programs(ral.FastTables):
         self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
         self.functions: dict[tuple[Any, Static], FlatFunction] = {}
         self.structures = Structures()
-        self._remembered: collections.deque[Any] = collections.deque()
+        self._remembered: collections.deque[Key] = collections.deque()
         self._histories: dict[Any, Histories] = {}
-        self.plain: Plain = {}
-        self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
-        self.fallen: dict[Any, tuple[FallbackCount, bool]] = {}
+        self.plain: dict[Kinds, Plain] = {}
+        self.paths: dict[Key, Callable[[Sequence[Any]], Any]] = {}
+        self.fallen: dict[Key, Fallen] = {}
         super().__init__(unchanged=unchanged, by_jax=by_jax, plain=self.plain, paths=self.paths, flatten=flatten)
 
     def histories(self, tree: Structure) -> Histories:
@@ -197,9 +203,7 @@ class Programs(ral.FastTables):
         known = self.histories(before).items()
         self._histories.setdefault(structure, {(*key, *added): [(*s, *shapes) for s in found] for key, found in known})
 
-    def remember(
-        self, key: Hashable, path: Callable[[Sequence[ArrayLike]], object], sizes: Sequence[ArrayLike]
-    ) -> None:
+    def remember(self, key: Key, path: Callable[[Sequence[ArrayLike]], object], sizes: Sequence[ArrayLike]) -> None:
         """Make calls of this structure take a path, with these arrays for the sizes in it; the last few structures are
         kept."""
         self.paths[key] = lambda leaves: path([*leaves, *sizes])
@@ -227,20 +231,19 @@ class Path:
     """The part of a program for the fast path: how to run it, what it takes, and how to give back its results.
 
     taken, given: for each argument what makes of it what the program takes, for each result what makes of it what the
-    call gives back; None for what passes as it is. call: runs the program on a list of arrays. is_plain: whether all
-    arguments and results pass as they are.
+    call gives back; None for what passes as it is. call: runs the program on a list of arrays. plain: does it without
+    a list; None unless all arguments and results pass as they are.
     """
 
-    __slots__ = ("call", "is_plain", "run", "unflatten")
+    __slots__ = ("call", "plain")
 
     def __init__(
         self, run: Callable[..., object], taken: Sequence[Conversion], given: Sequence[Conversion], out_tree: Structure
     ):
-        self.run = run
-        self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
+        plain = Plain(run, None if is_leaf_tree(out_tree) else out_tree.unflatten)
         conversions = _conversions(taken), _conversions(given)
-        self.is_plain = not any(conversions)
-        self.call = ral.path(run, self.unflatten, *conversions)
+        self.plain = None if any(conversions) else plain
+        self.call = ral.path(plain.run, plain.unflatten, *conversions)
 
     @staticmethod
     def of(program: Compiled, taken: Sequence[Conversion], wrap: bool) -> Path:
@@ -265,12 +268,12 @@ class Paths:
     """Paths of several programs, which other sizes ask for. The next call is likely to be like the last one, so the
     program that served it is tried first: by `plain`, if that takes such calls, and last here then.
 
-    plain: a table and the key under which calls find how to run without a path; None where they need one.
+    plain: makes such calls run without a path; None where they need one.
     """
 
     __slots__ = ("_paths", "_plain")
 
-    def __init__(self, paths: Sequence[Path | Finished], plain: tuple[Plain, tuple[type, ...]] | None):
+    def __init__(self, paths: Sequence[Path | Finished], plain: Callable[[Plain], None] | None):
         self._paths, self._plain = tuple(paths), plain
 
     def call(self, leaves: Sequence[ArrayLike]) -> object:
@@ -287,16 +290,16 @@ class Paths:
         raise refused
 
     def _prefer(self, path: Path | Finished, others: Sequence[Path | Finished]) -> None:
-        if self._plain is None or not isinstance(path, Path) or not path.is_plain:
+        plain = path.plain if isinstance(path, Path) else None
+        if self._plain is None or plain is None:
             self._paths = (path, *others)
         else:
-            table, kinds = self._plain
-            table[kinds] = path.run, path.unflatten
+            self._plain(plain)
             self._paths = (*others, path)
 
 
-def _conversions(by_place: Sequence[Conversion]) -> tuple[tuple[int, Callable[[ArrayLike], ArrayLike]], ...]:
-    return tuple((i, convert) for i, convert in enumerate(by_place) if convert is not None)
+def _conversions(by_place: Sequence[Conversion]) -> tuple[ConversionAt, ...]:
+    return tuple(ConversionAt(i, convert) for i, convert in enumerate(by_place) if convert is not None)
 
 
 def is_leaf_tree(tree: Structure) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hlo_disc.compiled.program import LinkedCall, Program
+from hlo_disc.ral.entries import ByJax, ConversionAt, Kinds, Plain
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_Conversions = tuple[tuple[int, Callable[[Any], Any]], ...]
 
 class Code:
     def __init__(self, object: bytes, symbols: dict[str, int]) -> None: ...
@@ -44,15 +44,18 @@ class FastTables:
         self,
         *,
         unchanged: Callable[[], bool],
-        by_jax: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[[], int], frozenset[type] | None]],
-        plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]],
+        by_jax: dict[Kinds, ByJax],
+        plain: dict[Kinds, Plain],
         paths: dict[Any, Callable[[Sequence[Any]], Any]],
         flatten: Callable[[Any], tuple[list[Any], Any]] | None,
     ) -> None: ...
 
 def fast_path(name: str, renew: Callable[[Any], FastTables | None]) -> Callable[[_F], _F]: ...
 def path(
-    run: Callable[..., Any], unflatten: Callable[[Any], Any] | None, taken: _Conversions, given: _Conversions
+    run: Callable[..., Any],
+    unflatten: Callable[[Any], Any] | None,
+    taken: tuple[ConversionAt, ...],
+    given: tuple[ConversionAt, ...],
 ) -> Callable[[Sequence[Any]], Any]: ...
 def wrapper(
     put: Callable[..., Any], type_of: Callable[..., Any], where: object, devices: object, otherwise: Callable[..., Any]

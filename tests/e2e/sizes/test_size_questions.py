@@ -445,7 +445,7 @@ def test_the_program_of_the_last_call_is_tried_first() -> None:
     for n, native in ((5, general), (9, general), (1, special), (1, special), (7, general)):
         x = argument(n)
         assert f(x).tolist() == (x * (2 if n == 1 else 3)).tolist()
-        assert programs.plain[kinds][0] is native
+        assert programs.plain[kinds].run is native
     assert f.stats().compilations == 3
 
 

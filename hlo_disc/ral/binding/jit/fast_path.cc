@@ -54,8 +54,36 @@ Ref types_of(PyObject* const* objects, Py_ssize_t count) {
   return Ref(types);
 }
 
+// Positions in the records of `hlo_disc/ral/entries.py`, and in what JAX's flatten returns.
+struct Plain {
+  enum { kRun, kUnflatten, kSize };
+};
+struct ByJax {
+  enum { kRun, kCount, kSeen, kSize };
+};
+struct ConversionAt {
+  enum { kPlace, kConvert, kSize };
+};
+struct Flat {
+  enum { kLeaves, kTree, kSize };
+};
+
+// Raises TypeError for what is no tuple of that size.
+template <typename Record>
+bool is_record(PyObject* object) {
+  if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == Record::kSize) return true;
+  PyErr_Format(PyExc_TypeError, "the fast path expects a tuple of %d, not %R", Record::kSize, object);
+  return false;
+}
+
 Ref found(const nanobind::dict& table, const Ref& key) {
   return Ref::of(PyDict_GetItemWithError(table.ptr(), key.get()));
+}
+
+template <typename Record>
+Ref found_record(const nanobind::dict& table, const Ref& key) {
+  Ref record = found(table, key);
+  return record && is_record<Record>(record.get()) ? std::move(record) : Ref();
 }
 
 // Null with an exception for what are none.
@@ -98,13 +126,14 @@ PyObject* quickly(const FastPath& fast, PyObject* self, PyObject* const* args, P
   Ref held(types ? PyObject_GetAttr(self, fast.name) : nullptr);
   const FastTables* tables = tables_of(held);
   if (!tables) return nullptr;
-  if (Ref entry = found(tables->by_jax, types)) {
-    PyObject* of_arrays = PyTuple_GET_ITEM(entry.get(), 2);
+  if (Ref entry = found_record<ByJax>(tables->by_jax, types)) {
+    PyObject* of_arrays = PyTuple_GET_ITEM(entry.get(), ByJax::kSeen);
     int seen = of_arrays == Py_None ? 1 : is_seen(of_arrays, args, count);
     if (seen < 0) return nullptr;
     if (seen) {
-      Ref counted(PyObject_CallNoArgs(PyTuple_GET_ITEM(entry.get(), 1)));
-      return counted ? PyObject_Vectorcall(PyTuple_GET_ITEM(entry.get(), 0), args, count, nullptr) : nullptr;
+      Ref counted(PyObject_CallNoArgs(PyTuple_GET_ITEM(entry.get(), ByJax::kCount)));
+      PyObject* run = PyTuple_GET_ITEM(entry.get(), ByJax::kRun);
+      return counted ? PyObject_Vectorcall(run, args, count, nullptr) : nullptr;
     }
   }
   if (PyErr_Occurred()) return nullptr;
@@ -117,9 +146,9 @@ PyObject* quickly(const FastPath& fast, PyObject* self, PyObject* const* args, P
     tables = tables_of(held);
     if (!tables) return nullptr;
   }
-  if (Ref entry = found(tables->plain, types)) {
-    Ref results(PyObject_Vectorcall(PyTuple_GET_ITEM(entry.get(), 0), args, count, nullptr));
-    if (results) return nested(results.get(), PyTuple_GET_ITEM(entry.get(), 1));
+  if (Ref entry = found_record<Plain>(tables->plain, types)) {
+    Ref results(PyObject_Vectorcall(PyTuple_GET_ITEM(entry.get(), Plain::kRun), args, count, nullptr));
+    if (results) return nested(results.get(), PyTuple_GET_ITEM(entry.get(), Plain::kUnflatten));
     if (!refused()) return nullptr;
   }
   if (PyErr_Occurred()) return nullptr;
@@ -130,10 +159,15 @@ PyObject* quickly(const FastPath& fast, PyObject* self, PyObject* const* args, P
   for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(positional.get(), i, Py_NewRef(args[i]));
   Ref all(PyTuple_Pack(2, positional.get(), no_keywords));
   Ref flat(all ? PyObject_CallOneArg(tables->flatten.ptr(), all.get()) : nullptr);
-  if (!flat) return nullptr;
-  PyObject* leaves = PyTuple_GET_ITEM(flat.get(), 0);
+  if (!flat || !is_record<Flat>(flat.get())) return nullptr;
+  PyObject* leaves = PyTuple_GET_ITEM(flat.get(), Flat::kLeaves);
+  PyObject* tree = PyTuple_GET_ITEM(flat.get(), Flat::kTree);
+  if (!PyList_Check(leaves)) {
+    PyErr_SetString(PyExc_TypeError, "the leaves of a call are no list");
+    return nullptr;
+  }
   types = types_of(PySequence_Fast_ITEMS(leaves), PySequence_Fast_GET_SIZE(leaves));
-  Ref key(types ? PyTuple_Pack(3, PyTuple_GET_ITEM(flat.get(), 1), no_static, types.get()) : nullptr);
+  Ref key(types ? PyTuple_Pack(3, tree, no_static, types.get()) : nullptr);  // `Key` of `jitted/programs.py`
   Ref path = key ? found(tables->paths, key) : Ref();
   if (!path) return nullptr;
   PyObject* result = PyObject_CallOneArg(path.get(), leaves);
@@ -207,16 +241,23 @@ PyType_Spec spec = {"hlo_disc.ral.FastPath", sizeof(FastPath), 0,
 
 enum { kRun, kUnflatten, kTaken, kGiven };  // in the tuple that a path is bound to
 
-// Puts what (index, function) pairs make of these values in their place, and keeps it alive in `made`.
+bool are_conversions(PyObject* all) {
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(all); k++) {
+    if (!is_record<ConversionAt>(PyTuple_GET_ITEM(all, k))) return false;
+  }
+  return true;
+}
+
+// Puts what conversions make of these values in their place, and keeps it alive in `made`.
 bool convert(PyObject* conversions, PyObject** values, Py_ssize_t count, std::vector<Ref>& made) {
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(conversions); k++) {
-    PyObject* pair = PyTuple_GET_ITEM(conversions, k);
-    Py_ssize_t i = PyLong_AsSsize_t(PyTuple_GET_ITEM(pair, 0));
+    PyObject* conversion = PyTuple_GET_ITEM(conversions, k);
+    Py_ssize_t i = PyLong_AsSsize_t(PyTuple_GET_ITEM(conversion, ConversionAt::kPlace));
     if (i < 0 || i >= count) {
       if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "a conversion of a value that is not there");
       return false;
     }
-    made.emplace_back(PyObject_CallOneArg(PyTuple_GET_ITEM(pair, 1), values[i]));
+    made.emplace_back(PyObject_CallOneArg(PyTuple_GET_ITEM(conversion, ConversionAt::kConvert), values[i]));
     if (!made.back()) return false;
     values[i] = made.back().get();
   }
@@ -283,6 +324,7 @@ PyObject* make_fast_path(PyObject* slow, PyObject* name, PyObject* renew) {
 }
 
 PyObject* make_path(PyObject* run, PyObject* unflatten, PyObject* taken, PyObject* given) {
+  if (!are_conversions(taken) || !are_conversions(given)) return nullptr;
   Ref self(PyTuple_Pack(4, run, unflatten, taken, given));
   return self ? PyCFunction_New(&path_method, self.get()) : nullptr;
 }

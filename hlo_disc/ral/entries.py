@@ -1,0 +1,36 @@
+"""Records that the native fast path takes as tuples: `binding/jit/fast_path.cc` has the positions of their fields.
+
+They are made once for many calls, and a call only reads them. A test compares the fields with those there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Kinds = tuple[type, ...]  # the types of a call's arguments, or of its leaves
+
+
+class Plain(NamedTuple):
+    """A program that takes all arguments of a call as they are. unflatten: nests its results; None for the only one."""
+
+    run: Callable[..., Any]
+    unflatten: Callable[[Any], Any] | None
+
+
+class ByJax(NamedTuple):
+    """A function that runs in place of a program.
+
+    count: counts its calls. seen: types of which the arguments must show one; None if they may have any.
+    """
+
+    run: Callable[..., Any]
+    count: Callable[[], int]
+    seen: frozenset[type] | None
+
+
+class ConversionAt(NamedTuple):
+    """A function that converts one argument or one result. place: its number."""
+
+    place: int
+    convert: Callable[[Any], Any]

@@ -43,7 +43,7 @@ logger = logging.getLogger("hlo_disc")
 _NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
 # At so many sizes it is known what JAX sees of a function.
 _REMEMBERED = 256
-# What JAX calls the machines of which a driver launches kernels, by the driver's name.
+# JAX's names of the machines of which a driver launches kernels, by the driver's API.
 _PLATFORMS = {"cuda": "cuda", "hip": "rocm"}
 
 
@@ -193,7 +193,7 @@ class FlatFunction:
             return self._on(platform)
         asked = self.options.target
         driver = registry.find(registry.split(asked)[0]).driver
-        if (_PLATFORMS[driver[0]] if driver and not self.follows else "cpu") != platform:
+        if (_PLATFORMS[driver.api] if driver and not self.follows else "cpu") != platform:
             raise UnsupportedOpError(f"JAX runs it on {platform}, and programs are for the target {asked!r}")
         return self
 

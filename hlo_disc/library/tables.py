@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
@@ -12,6 +13,9 @@ from hlo_disc.compiled.saved import Section, Sections
 from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.ral.handlers import lapack_name
+
+if TYPE_CHECKING:
+    from hlo_disc.targets.target import Driver
 
 # Library functions that need nothing but the runtime, and their handlers.
 _OWN_CALLS = {FFT_CALL: "fft_handler"}
@@ -89,6 +93,7 @@ class Source:
             of_constant, function = _bool(x.kind == "constant"), _text(x.function)
             packs.append(_row(of_constant=of_constant, index=x.number, bytes=x.size, function=function, form=number))
         guards = [_row(message=_text(x.message), args=len(x.args), overflow=_bool(x.overflow)) for x in program.guards]
+        driver = _driver(program)
         (self._machine,) = struct.unpack_from("<H", program.object, 18)  # e_machine of the object's header
         self._levels.append(
             _row(
@@ -96,7 +101,7 @@ class Source:
                 name=_text(level),
                 code=_span(self.code.add(program.object)),
                 wide_code=_span(self.code.add(wide_code)) if wide_code else "{}",
-                driver=self._texts(_driver(program)),
+                driver=_row(api=_text(driver.api), libraries=self._texts(driver.libraries)) if driver else "{}",
                 env=_row(**program.env._asdict()),
                 inputs=self._rows("TypeRow", inputs),
                 outputs=self._rows("TypeRow", outputs),
@@ -193,7 +198,7 @@ class Source:
         )
 
 
-def _driver(program: Program) -> tuple[str, ...]:
+def _driver(program: Program) -> Driver | None:
     from hlo_disc.targets import registry
 
     return registry.find(program.target).driver

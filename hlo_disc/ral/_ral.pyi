@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from hlo_disc.compiled.program import LinkedCall, Program
 from hlo_disc.ral.entries import ByJax, ConversionAt, Kinds, Plain
+from hlo_disc.targets.target import Driver
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -134,7 +135,7 @@ class Executable:
     calls: the library calls;
     threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code;
-    driver: of the GPU, () for the CPU; recordable: main only launches kernels; multiplies: it asks
+    driver: of the GPU, None for the CPU; recordable: main only launches kernels; multiplies: it asks
     for products of the GPU's library;
     wide_modules: makes what the driver loads where indices need 64 bits, and gives its address.
     make_kernel: gives the address of a deferred kernel's function by its name, or of modules that have the kernel.
@@ -151,7 +152,7 @@ class Executable:
         threads: int,
         packed_bytes: int,
         keep_alive: object,
-        driver: Sequence[str] = (),
+        driver: Driver | None = None,
         recordable: bool = False,
         multiplies: bool = False,
         wide_modules: Callable[[], int] | None = None,

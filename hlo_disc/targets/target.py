@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeGuard
+from typing import NamedTuple, Protocol, TypeGuard
 
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
@@ -140,6 +140,14 @@ class HostGenerator(Generator, Protocol):
         ...
 
 
+class Driver(NamedTuple):
+    """A driver of GPUs. api: its functions' names, "cuda" or "hip". libraries: the shared libraries that may have them,
+    of which the runtime prefers one that is loaded."""
+
+    api: str
+    libraries: tuple[str, ...]
+
+
 class Library(Protocol):
     """Object code linked into this process; the code lives as long as this does."""
 
@@ -156,10 +164,8 @@ class Target(Protocol):
     """A kind of machine."""
 
     @property
-    def driver(self) -> tuple[str, ...]:
-        """The driver that launches kernels: its functions' names, "cuda" or "hip", and the shared libraries that may
-        have them; none if kernels are functions of the object code.
-        """
+    def driver(self) -> Driver | None:
+        """The driver that launches kernels; None if kernels are functions of the object code."""
         ...
 
     @property

@@ -32,7 +32,7 @@ from hlo_disc.targets.gpu import vendor as gpu
 from hlo_disc.targets.gpu.cuda import NVIDIA
 from hlo_disc.targets.gpu.rocm import AMD
 from hlo_disc.targets.gpu.vendor import Vendor
-from hlo_disc.targets.target import Dump, Store
+from hlo_disc.targets.target import Driver, Dump, Store
 from hlo_disc.targets.translate.module import canonicalize, translate
 
 _HERE = Path(__file__).parent
@@ -340,8 +340,8 @@ class Emulated:
         self._generator = generator(vendor, most or vendor.device.fast_limit + EXCHANGE_BYTES)
 
     @property
-    def driver(self) -> tuple[str, ...]:
-        return (self._generator.vendor.driver[0], _built())
+    def driver(self) -> Driver:
+        return Driver(self._generator.vendor.driver.api, (_built(),))
 
     def made_for(self, level: str) -> str:
         return f"{self._generator.features} {self._generator.most} {x86.made_for('host')}"
@@ -363,7 +363,7 @@ def register_products(least: int) -> None:
     """Register the targets "library-cuda" and "library-hip", whose dots are a library's from `least` products on."""
     for vendor in (NVIDIA, AMD):
         changed = replace(vendor, device=replace(vendor.device, library_products=least))
-        registry.register(f"library-{vendor.driver[0]}", functools.partial(Emulated, changed))
+        registry.register(f"library-{vendor.driver.api}", functools.partial(Emulated, changed))
 
 
 def register_large() -> None:
@@ -377,7 +377,7 @@ def register_unseen(api: str) -> str:
     number = next(_unseen)
 
     class Unseen(Emulated):
-        driver = (api, _built(), f"libunseen{number}.so")
+        driver = Driver(api, (_built(), f"libunseen{number}.so"))
 
     registry.register(f"unseen{number}", lambda: Unseen(vendor))
     return f"unseen{number}"

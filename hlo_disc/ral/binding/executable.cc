@@ -48,7 +48,7 @@ Executable::~Executable() {
 
 OnDevice& Executable::on_device() const {
   std::lock_guard<std::mutex> lock(device_mutex_);
-  if (!on_device_) on_device_ = std::make_unique<OnDevice>(Gpu::find(program_.driver, 0), program_);
+  if (!on_device_) on_device_ = std::make_unique<OnDevice>(Gpu::find(*program_.driver, 0), program_);
   return *on_device_;
 }
 
@@ -87,11 +87,11 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
       sizes += program_.inputs[i].rank();
     }
     if (!program_.packs.empty()) request_packs(call, arguments);
-    if (call.workers > 1 && !program_.workers_chosen && program_.driver.empty())
+    if (call.workers > 1 && !program_.workers_chosen && !program_.driver)
       call.workers = arguments.workers(call.workers);
     {
       WithoutInterpreter released;
-      if (program_.driver.empty()) {
+      if (!program_.driver) {
         call.run(pack_limit_);
       } else {
         run_on_device(call, on_device());

@@ -161,9 +161,9 @@ struct LateModules {
 };
 
 void construct(Executable* self, nb::handle rows, const nb::callable& address, const std::vector<nb::object>& calls,
-               int threads, int64_t packed_bytes, nb::object keep_alive, const std::vector<std::string>& driver,
-               bool recordable, bool multiplies, const nb::object& wide_modules, const nb::object& make_kernel,
-               const Gate* packs_inputs, const LateModules* late_modules) {
+               int threads, int64_t packed_bytes, nb::object keep_alive, nb::handle driver, bool recordable,
+               bool multiplies, const nb::object& wide_modules, const nb::object& make_kernel, const Gate* packs_inputs,
+               const LateModules* late_modules) {
   auto function = [&address](const char* name) { return nb::cast<uintptr_t>(address(name)); };
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(function("plan"));
@@ -178,7 +178,9 @@ void construct(Executable* self, nb::handle rows, const nb::callable& address, c
   });
   program.asked = rows_of(rows, "asked", [](nb::handle x) { return field<std::string>(x, "message"); });
   for (const nb::object& call : calls) program.calls.push_back(library_call(call));
-  program.driver = driver;
+  if (!driver.is_none())
+    program.driver =
+        ral::DriverName{field<std::string>(driver, "api"), field<std::vector<std::string>>(driver, "libraries")};
   program.recordable = recordable;
   program.multiplies = multiplies;
   program.wide_modules = [function = wide_modules.ptr()] { return made_modules(function); };
@@ -500,10 +502,10 @@ NB_MODULE(_ral, m) {
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("program"), nb::arg("address"), nb::kw_only(), nb::arg("calls"),
-           nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
-           nb::arg("driver") = std::vector<std::string>(), nb::arg("recordable") = false, nb::arg("multiplies") = false,
-           nb::arg("wide_modules") = nb::none(), nb::arg("make_kernel") = nb::none(),
-           nb::arg("packs_inputs") = nb::none(), nb::arg("late_modules") = nb::none())
+           nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(), nb::arg("driver") = nb::none(),
+           nb::arg("recordable") = false, nb::arg("multiplies") = false, nb::arg("wide_modules") = nb::none(),
+           nb::arg("make_kernel") = nb::none(), nb::arg("packs_inputs") = nb::none(),
+           nb::arg("late_modules") = nb::none())
       .def("record", record, nb::arg("arguments"),
            "What a call did, and when. Code that is linked with `recorded_symbols` has launches.")
       .def("plan", &Executable::plan, nb::arg("dims"),

@@ -258,7 +258,7 @@ hlo_disc_model::~hlo_disc_model() {
 
 ral::OnDevice& hlo_disc_model::on_device() const {
   std::lock_guard<std::mutex> lock(device_mutex);
-  if (!device) device = std::make_unique<ral::OnDevice>(ral::Gpu::find(program.driver, 0), program);
+  if (!device) device = std::make_unique<ral::OnDevice>(ral::Gpu::find(*program.driver, 0), program);
   return *device;
 }
 
@@ -303,7 +303,8 @@ void hlo_disc_model::load(const LibraryTable& table) {
   for (const ral::GuardRow& row : level.guards) p.guards.push_back({row.message, row.args, row.overflow});
   p.asked.assign(level.asked.begin(), level.asked.end());
   for (const ral::CallRow& row : level.calls) p.calls.push_back(ral::call_of(row));
-  p.driver.assign(level.driver.begin(), level.driver.end());
+  if (level.driver.api)
+    p.driver = ral::DriverName{level.driver.api, {level.driver.libraries.begin(), level.driver.libraries.end()}};
   const ral::Code* wide = level.wide_code.size ? &link(level.wide_code, table.code) : &code;
   p.wide_modules = [wide] { return reinterpret_cast<const ral_module*>(ral::function(*wide, "hlo_disc.modules")); };
   p.workers = settings.threads ? settings.threads : ral::usable_cores();
@@ -371,9 +372,9 @@ void run(const hlo_disc_model& model, const hlo_disc_tensor* inputs, hlo_disc_te
     const int64_t* sizes = call.output_sizes(static_cast<int>(k));
     if (!outputs[k].data || !is_known(sizes, type.rank())) continue;
     check_room(k, Program::tensor_bytes(type, sizes));
-    if (program.driver.empty()) call.bufs[program.first_result + static_cast<int>(k)] = outputs[k].data;
+    if (!program.driver) call.bufs[program.first_result + static_cast<int>(k)] = outputs[k].data;
   }
-  if (program.driver.empty()) {
+  if (!program.driver) {
     call.allocate_outputs();
     call.launch(0);
   } else {  // results come from the GPU's memory to the host's, and from there to where the caller wants them

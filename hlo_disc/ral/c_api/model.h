@@ -79,12 +79,17 @@ struct CallRow {
   Rows<AliasRow> aliases;
 };
 
+struct DriverRow {
+  const char* api;
+  Rows<const char*> libraries;
+};
+
 // A program compiled for CPUs with some features.
 struct LevelRow {
   Rows<const char*> features;
   const char* name;
   Span code, wide_code;
-  Rows<const char*> driver;
+  DriverRow driver;  // without an API for the CPU
   EnvLayout env;
   Rows<TypeRow> inputs, outputs;
   Rows<PackRow> packs;

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "driver", "generator", "kernels", "levels", "link", "made_for"]
 
-driver: tuple[str, ...] = ()
+driver = None
 levels = ("neon",)
 
 

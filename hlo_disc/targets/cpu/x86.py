@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "driver", "generator", "kernels", "levels", "link", "made_for"]
 
-driver: tuple[str, ...] = ()
+driver = None
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 # What code asks for beside bf16: bytes that are permuted and compressed, and bits that are counted, by one instruction.

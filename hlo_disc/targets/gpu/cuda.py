@@ -12,6 +12,7 @@ from hlo_disc.targets.gpu import assembler, nvptx
 from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_ptx
 from hlo_disc.targets.gpu.vendor import Module, Vendor
 from hlo_disc.targets.llvm_ir import emit, optimize
+from hlo_disc.targets.target import Driver
 
 
 def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
@@ -49,7 +50,7 @@ def _is_assembled(object_: bytes) -> bool:
 NVIDIA = Vendor(
     machine=nvptx.MACHINE,
     device=nvptx.DEVICE,
-    driver=("cuda", "libcuda.so.1"),
+    driver=Driver("cuda", ("libcuda.so.1",)),
     roofs={"sm_80": Roof("an A100", 2039, 19.5, 312), "sm_90": Roof("an H100", 3350, 67, 989)},
     default=("sm_80",),  # PTX for one is assembled for every newer GPU
     intrinsics="nvvm",

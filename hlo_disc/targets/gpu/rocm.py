@@ -11,6 +11,7 @@ from hlo_disc.targets.gpu.code_object import bundle, code_object, unbundled
 from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_code_object
 from hlo_disc.targets.gpu.vendor import Module, Vendor
 from hlo_disc.targets.llvm_ir import emit, optimize_whole
+from hlo_disc.targets.target import Driver
 
 
 def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
@@ -34,7 +35,7 @@ _ROOFS = {"gfx90a": Roof("an MI250X", 3277, 47.9, 383), "gfx942": Roof("an MI300
 AMD = Vendor(
     machine=amdgpu.MACHINE,
     device=amdgpu.DEVICE,
-    driver=("hip", "libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
+    driver=Driver("hip", ("libamdhip64.so", *(f"libamdhip64.so.{version}" for version in (7, 6, 5)))),
     roofs=_ROOFS,
     default=tuple(_ROOFS),  # code for one runs on no other
     intrinsics="amdgcn",

@@ -23,7 +23,7 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.gpu import kernel_notes
 from hlo_disc.targets.machine import Machine
-from hlo_disc.targets.target import Dump, HostGenerator, Library, Store, Target
+from hlo_disc.targets.target import Driver, Dump, HostGenerator, Library, Store, Target
 from hlo_disc.targets.translate.module import canonicalize, translate
 from hlo_disc.targets.workers import Workers, workers
 
@@ -52,7 +52,6 @@ class Vendor:
     """The properties that GPUs of a vendor have of their own.
 
     machine, device: how the translator and schedules see them.
-    driver: see `Target.driver`.
     roofs: of a GPU of each level that code can be made for; default: those that it is made for where nothing is said.
     intrinsics: the prefix of the machine's own.
     optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
@@ -65,7 +64,7 @@ class Vendor:
 
     machine: Machine
     device: Device
-    driver: tuple[str, ...]
+    driver: Driver
     roofs: Mapping[str, kernel_notes.Roof]
     default: tuple[str, ...]
     intrinsics: str
@@ -249,7 +248,7 @@ class Gpu:
         self._host = host
 
     @property
-    def driver(self) -> tuple[str, ...]:
+    def driver(self) -> Driver:
         return self._vendor.driver
 
     @property

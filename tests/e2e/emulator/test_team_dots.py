@@ -55,7 +55,7 @@ class Form:
     matrix: bool
 
     def __str__(self) -> str:
-        kind = f"{self.vendor.driver[0]}_{self.dtype}_" * self.matrix
+        kind = f"{self.vendor.driver.api}_{self.dtype}_" * self.matrix
         return f"{kind}{self.tile.rows}x{self.tile.cols}x{self.tile.depth}"
 
     @property

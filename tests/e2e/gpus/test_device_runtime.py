@@ -24,6 +24,7 @@ from hlo_disc.errors import DeviceError, OutOfMemoryError, ShapeError, Unsupport
 from hlo_disc.targets import registry
 from hlo_disc.targets.gpu.cuda import NVIDIA
 from hlo_disc.targets.gpu.rocm import AMD
+from hlo_disc.targets.target import Driver
 
 OUT_OF_MEMORY, OTHER = 2, 719
 TARGETS = ("emulated-cuda", "emulated-rocm")
@@ -235,7 +236,7 @@ def test_a_guard_is_checked_before_anything_is_copied():
 
 def test_a_program_needs_no_driver_until_it_is_called(tmp_path):
     class Nowhere(emulated.Emulated):
-        driver = ("cuda", "libno_such_driver.so.1")
+        driver = Driver("cuda", ("libno_such_driver.so.1",))
 
     registry.register("nowhere", lambda: Nowhere(NVIDIA))
     executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="nowhere")
@@ -245,32 +246,31 @@ def test_a_program_needs_no_driver_until_it_is_called(tmp_path):
             exe(np.ones(3, np.float32))
 
 
-def called_with(driver: tuple[str, ...]) -> object:
+def called_with(api: str, *libraries: str) -> object:
     class Other(emulated.Emulated):
-        pass
+        driver = Driver(api, libraries)
 
-    Other.driver = driver  # type: ignore[assignment, method-assign]
-    registry.register("other", lambda: Other(AMD if driver[0] == "hip" else NVIDIA))
+    registry.register("other", lambda: Other(AMD if api == "hip" else NVIDIA))
     return hlo_disc.compile(lambda x: x + 1, "f32[n]", target="other")(np.ones(3, np.float32))
 
 
 @pytest.mark.parametrize(("api", "symbol"), [("cuda", "cuInit"), ("hip", "hipInit")])
 def test_a_driver_that_lacks_a_function_is_too_old(api, symbol):
     with pytest.raises(DeviceError, match=f"the driver libm.so.6 is too old: it has no {symbol}; update it"):
-        called_with((api, "libm.so.6"))
+        called_with(api, "libm.so.6")
 
 
 def test_of_several_libraries_the_first_that_is_there_is_the_driver():
-    built = emulated.Emulated(AMD).driver[1]
-    assert np.array_equal(called_with(("hip", "libno_such_driver.so", built, "libm.so.6")), [2, 2, 2])
+    (built,) = emulated.Emulated(AMD).driver.libraries
+    assert np.array_equal(called_with("hip", "libno_such_driver.so", built, "libm.so.6"), [2, 2, 2])
 
 
 def test_a_library_that_is_loaded_already_is_the_driver(tmp_path):
     """A framework's copy, and not another one that comes before it in the list."""
-    built = emulated.Emulated(AMD).driver[1]
+    (built,) = emulated.Emulated(AMD).driver.libraries
     (tmp_path / "x.c").write_text("int nothing;")
     subprocess.run("cc -shared -fPIC x.c -o libnot_loaded.so".split(), cwd=tmp_path, check=True)
-    assert np.array_equal(called_with(("hip", str(tmp_path / "libnot_loaded.so"), built)), [2, 2, 2])
+    assert np.array_equal(called_with("hip", str(tmp_path / "libnot_loaded.so"), built), [2, 2, 2])
 
 
 def test_a_driver_that_lacks_another_library_says_so(tmp_path):
@@ -280,7 +280,7 @@ def test_a_driver_that_lacks_another_library_says_so(tmp_path):
         subprocess.run(command.split(), cwd=tmp_path, check=True)
     broken = str(tmp_path / "libbroken.so")
     with pytest.raises(DeviceError, match="there is no driver of a GPU: libneeded.so: cannot open"):
-        called_with(("hip", "libno_such_driver.so", broken, "libno_other_driver.so"))
+        called_with("hip", "libno_such_driver.so", broken, "libno_other_driver.so")
 
 
 def test_what_the_cpu_alone_can_do_is_refused():

@@ -53,7 +53,7 @@ class ToyGenerator:
 
 
 class ToyTarget:
-    driver: tuple[str, ...] = ()
+    driver = None
     levels = ("one", *x86.levels)
 
     def __init__(self, features: Sequence[str] = ("abacus",)) -> None:

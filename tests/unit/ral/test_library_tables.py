@@ -36,7 +36,7 @@ CALL = LibraryCall(
 # One row of each kind.
 PROGRAM = Program(
     object=struct.pack("<18xH", 62),
-    target="cpu",
+    target="cuda",
     features=("avx2",),
     inputs=(InputRow("x", "float32", ("n",)),),
     outputs=(OutputRow("float32", ("n",)),),
@@ -65,4 +65,4 @@ def test_every_field_of_every_record_is_written():
         written.add(tuple(re.findall(r"\.(\w+) = ", record[0])))
         text = text.replace(record[0], "")
     assert written - {()} == declared()
-    assert len(declared()) == 11
+    assert len(declared()) == 12

@@ -226,7 +226,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   const Executable* executable = published().find(number_of(frame->attrs));
   if (!executable) return of_another_process(frame->api);
   const Program& program = executable->program();
-  if (!program.driver.empty()) return for_another_platform(frame->api);
+  if (program.driver) return for_another_platform(frame->api);
   Call call(program);
   if (XLA_FFI_Error* error = bind(frame, call, 1)) return error;
   call.bind_constants();
@@ -282,7 +282,7 @@ class XlaScratch {
 XLA_FFI_Error* execute_on_device(const XLA_FFI_CallFrame* frame) {
   const Executable* executable = published().find(number_of(frame->attrs));
   if (!executable) return of_another_process(frame->api);
-  if (executable->program().driver.empty()) return for_another_platform(frame->api);
+  if (!executable->program().driver) return for_another_platform(frame->api);
   XLA_FFI_DeviceOrdinal_Get_Args device{XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, 0};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_DeviceOrdinal_Get(&device)) return error;
   if (device.device_ordinal != 0) {
@@ -370,7 +370,7 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
 XLA_FFI_Error* execute_alone(const XLA_FFI_CallFrame* frame) {
   const Executable* executable = published().find(number_of(frame->attrs));
   if (!executable) return of_another_process(frame->api);
-  if (!executable->program().driver.empty()) return for_another_platform(frame->api);
+  if (executable->program().driver) return for_another_platform(frame->api);
   Call call(executable->program());
   if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
   call.launch(0);
@@ -448,7 +448,7 @@ void* held_type_info() { return &state_info; }
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
   const Program& program = executable.program();
   int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT);
-  if (program.driver.empty()) bytes += program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
+  if (!program.driver) bytes += program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
   if (program.multiplies) bytes += kProductWorkspace;
   return bytes ? bytes + RAL_ALIGNMENT - 1 : 0;  // XLA aligns its buffers by a rule of its own
 }

@@ -348,7 +348,7 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
     bool known = device > 0 && device < static_cast<int>(sizeof kDeviceNames / sizeof kDeviceNames[0]);
     throw Error(Error::kArgument, program.argument(index) + " is on device " + (known ? kDeviceNames[device] : "?") +
                                       ":" + std::to_string(tensor.device.id) + ", but the executable " +
-                                      (program.driver.empty() ? "was compiled for the CPU" : "runs on GPU 0") +
+                                      (program.driver ? "runs on GPU 0" : "was compiled for the CPU") +
                                       "; move it there");
   }
   const DType& dtype = *program.inputs[index].dtype;
@@ -408,7 +408,8 @@ void Arguments::add_dense(int index, PyObject* object, int64_t* sizes) {
 }
 
 bool Arguments::is_resident(int index, int type, int id) const {
-  if (type == 0 || type != dlpack_device(call_.program.driver)) return false;
+  const auto& driver = call_.program.driver;
+  if (!driver || type != dlpack_device(*driver)) return false;
   if (id == 0) return true;
   throw Error(Error::kArgument, call_.program.argument(index) + " is on GPU " + std::to_string(id) +
                                     ", but hlo_disc runs programs on GPU 0; move it there");
@@ -416,7 +417,7 @@ bool Arguments::is_resident(int index, int type, int id) const {
 
 bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   const Program& program = call_.program;
-  if (program.driver.empty() || !PyObject_HasAttr(object, device_name)) return false;
+  if (!program.driver || !PyObject_HasAttr(object, device_name)) return false;
   Owned device(PyObject_CallMethodNoArgs(object, device_name));
   int type = 0, id = 0;
   if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
@@ -429,7 +430,7 @@ bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
     if (call_.on_stream) {
       call_.on_stream->waits = !has_stream || call_.on_stream->handle != theirs;
     } else {
-      Gpu& gpu = Gpu::find(program.driver, 0);
+      Gpu& gpu = Gpu::find(*program.driver, 0);
       auto own = has_stream ? nullptr : std::make_shared<Gpu::Stream>(gpu);
       call_.on_stream = OnStream{&gpu, own ? own->handle() : theirs, own, !has_stream};
     }
@@ -474,7 +475,7 @@ void Arguments::add_exchanged(int index, PyObject* object, int64_t* sizes, const
   if (is_resident(index, tensor.device.type, tensor.device.id)) {
     void* stream = nullptr;
     if (functions.current_stream(tensor.device.type, 0, &stream) != 0) throw Raised();
-    if (!call_.on_stream) call_.on_stream = OnStream{&Gpu::find(program.driver, 0), stream, nullptr, false};
+    if (!call_.on_stream) call_.on_stream = OnStream{&Gpu::find(*program.driver, 0), stream, nullptr, false};
     // Another framework's stream does not know what this one has yet to compute.
     if (call_.on_stream->handle != stream && add_resident(index, object, sizes)) return;
   }

@@ -122,7 +122,7 @@ struct DeviceRun : Run {
   // the kernel that stands for one, too.
   bool multiply(const char* kernel, const ral_product_args& args) {
     try {
-      Products* products = Products::find(program.driver[0], device.gpu);
+      Products* products = Products::find(program.driver->api, device.gpu);
       if (!products) return false;
       if (only_prepares) {
         products->run(args, stream, {});
@@ -315,7 +315,7 @@ void run_on_device(Call& call, OnDevice& device) {
     if (stays) {
       std::vector<int64_t> own(sizes, sizes + type.rank());
       call.device_outputs.emplace_back(std::move(run.results[k]), type.dtype, std::move(own), *call.on_stream,
-                                       dlpack_device(program.driver));
+                                       dlpack_device(*program.driver));
       sizes += type.rank();
       continue;
     }

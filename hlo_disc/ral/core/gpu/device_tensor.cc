@@ -22,8 +22,6 @@ DeviceTensor::DeviceTensor(DeviceBlock memory, const DType* dtype, std::vector<i
   });
 }
 
-int dlpack_device(const std::vector<std::string>& driver) {
-  return driver.empty() ? 0 : driver[0] == "hip" ? kDLROCM : kDLCUDA;
-}
+int dlpack_device(const DriverName& driver) { return driver.api == "hip" ? kDLROCM : kDLCUDA; }
 
 }  // namespace ral

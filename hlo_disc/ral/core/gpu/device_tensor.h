@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "dtype.h"
@@ -33,7 +32,7 @@ struct DeviceTensor {
   int device_type;  // DLPack's
 };
 
-// DLPack's number for the memory of a driver's GPUs ("cuda", "hip"); 0 for none.
-int dlpack_device(const std::vector<std::string>& driver);
+// DLPack's number for the memory of a driver's GPUs.
+int dlpack_device(const DriverName& driver);
 
 }  // namespace ral

@@ -30,10 +30,10 @@ void* open_library(const std::vector<std::string>& libraries, std::string* taken
   throw Error(Error::kDevice, "there is no driver of a GPU: " + reason);
 }
 
-std::unique_ptr<Driver> load(const std::vector<std::string>& names) {
-  bool hip = names.at(0) == "hip";
+std::unique_ptr<Driver> load(const DriverName& name) {
+  bool hip = name.api == "hip";
   std::string library;
-  void* handle = open_library({names.begin() + 1, names.end()}, &library);
+  void* handle = open_library(name.libraries, &library);
   auto driver = std::make_unique<Driver>();
   auto find = [&](auto& function, const char* cuda_symbol, const char* hip_symbol, bool needed) {
     const char* symbol = hip ? hip_symbol : cuda_symbol;
@@ -55,13 +55,13 @@ std::unique_ptr<Driver> load(const std::vector<std::string>& names) {
 
 }  // namespace
 
-const Driver& Driver::open(const std::vector<std::string>& names) {
+const Driver& Driver::open(const DriverName& name) {
   // Outlives what static destructors free.
-  static auto* opened = new std::map<std::vector<std::string>, std::unique_ptr<Driver>>;
+  static auto* opened = new std::map<std::pair<std::string, std::vector<std::string>>, std::unique_ptr<Driver>>;
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Driver>& driver = (*opened)[names];
-  if (!driver) driver = load(names);
+  std::unique_ptr<Driver>& driver = (*opened)[{name.api, name.libraries}];
+  if (!driver) driver = load(name);
   return *driver;
 }
 

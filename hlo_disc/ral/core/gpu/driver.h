@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace ral {
+
+struct DriverName;
 
 // What a pool's memory is (CUmemPoolProps, hipMemPoolProps).
 struct PoolProperties {
@@ -69,10 +70,9 @@ struct Driver {
 #undef RAL_DECLARE
   void* end_of_record = nullptr;  // what ends the description of a launch's arguments
 
-  // The driver that these name: "cuda" or "hip", then the shared libraries that may have it, of which the first is taken
-  // that the process has loaded already, else the first that there is. Started. Throws Error(kDevice) where there is
-  // none, or one that is too old.
-  static const Driver& open(const std::vector<std::string>& names);
+  // Starts the driver of the first library that the process has loaded already, else of the first that there is. Throws
+  // Error(kDevice) where there is none, or one that is too old.
+  static const Driver& open(const DriverName& name);
 
   // Throws Error(kDevice) with the driver's words for an error, or Error(kOutOfMemory).
   void check(int error, const std::string& what) const;

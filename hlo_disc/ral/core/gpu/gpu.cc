@@ -68,8 +68,8 @@ void for_each_gpu(Action action) noexcept {
 
 }  // namespace
 
-Gpu& Gpu::find(const std::vector<std::string>& names, int ordinal) {
-  const Driver& driver = Driver::open(names);
+Gpu& Gpu::find(const DriverName& name, int ordinal) {
+  const Driver& driver = Driver::open(name);
   std::lock_guard<std::mutex> lock(gpus().mutex);
   std::unique_ptr<Gpu>& gpu = gpus().all[{&driver, ordinal}];
   if (!gpu) gpu.reset(new Gpu(driver, ordinal));

@@ -26,7 +26,7 @@ inline bool lasts(void* stream) { return reinterpret_cast<uintptr_t>(stream) <= 
 class Gpu {
  public:
   // The GPU with this number; made once, and never destroyed. Throws Error(kDevice).
-  static Gpu& find(const std::vector<std::string>& driver, int ordinal);
+  static Gpu& find(const DriverName& name, int ordinal);
 
   const Driver& driver;
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -64,6 +65,12 @@ struct Guard {
   bool overflow;  // it says that a type holds a number
 };
 
+// A driver that launches kernels. api: its functions' names, "cuda" or "hip". libraries: shared libraries that may have it.
+struct DriverName {
+  std::string api;
+  std::vector<std::string> libraries;
+};
+
 class LateModules;
 class LibraryCall;
 
@@ -102,7 +109,7 @@ struct Program {
   std::function<void*(const char* name)> make_kernel;
   std::shared_ptr<LateModules> late_modules;  // of a GPU's deferred kernels that are made; null if there are none
   std::shared_ptr<const std::atomic<bool>> packs_inputs;  // whether inputs are packed, as they are if it is null
-  std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
+  std::optional<DriverName> driver;  // of the GPU that its kernels are for; none for the CPU
   bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes
   bool multiplies = false;  // main asks for products of the GPU's library
 

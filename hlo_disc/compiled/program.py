@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_disc.abi import EnvLayout
+from hlo_disc.ral.entries import Handlers
 
 
 class InputRow(NamedTuple):
@@ -106,12 +107,12 @@ class LibraryCall(NamedTuple):
 class LinkedCall(NamedTuple):
     """A library call with the addresses that this process has for it.
 
-    handlers: addresses of its handlers by stage, 0 if there is none. skip_empty: whether empty matrices are skipped.
-    function: the address of the LAPACK function that the call is for, or 0.
+    skip_empty: whether empty matrices are skipped. function: the address of the LAPACK function that the call is for,
+        or 0.
     """
 
     call: LibraryCall
-    handlers: tuple[int, int, int, int]
+    handlers: Handlers
     skip_empty: bool = False
     function: int = 0
 

@@ -85,7 +85,7 @@ class Compiled(NamedTuple):
     def outputs(self, sizes: Sizes) -> list[tuple[str, list[int]]]:
         """Return the dtypes and shapes of the outputs at these sizes. Raises ShapeError if they break a guard."""
         names = [row.dtype for row in self.executable.linked.inputs]
-        return self.executable.native.infer(list(zip(names, self._data(sizes), strict=True)))[0]
+        return self.executable.native.infer(list(zip(names, self._data(sizes), strict=True))).types
 
     def _data(self, sizes: Sizes) -> list[list[int]]:
         """Return the sizes of the inputs; for a random key those of its data."""

@@ -76,10 +76,10 @@ def _compiled(
 def _is_small_and_sure(executable: Executable, arrays: Sequence[jax.Array]) -> bool:
     """Whether a call with these sizes needs little memory, and cannot fail."""
     program, native = executable.linked, executable.native
-    results, temporary = native.infer([(row.dtype, x.shape) for row, x in zip(program.inputs, arrays, strict=True)])
-    size = sum(dtype_named(name).itemsize * math.prod(shape) for name, shape in results)
+    inferred = native.infer([(row.dtype, x.shape) for row, x in zip(program.inputs, arrays, strict=True)])
+    size = sum(dtype_named(name).itemsize * math.prod(shape) for name, shape in inferred.types)
     packed = native.packed_bytes() - sum(pack.size for pack in program.packs if pack.kind == "constant")
-    if size > _SMALL or temporary > _TEMPORARY or packed > _PACKED:
+    if size > _SMALL or inferred.temporary > _TEMPORARY or packed > _PACKED:
         return False
     words = native.plan([n for x in arrays for n in x.shape])[program.env.symbols :]
     sizes = {str(raw_dim(i, axis)): n for i, x in enumerate(arrays) for axis, n in enumerate(x.shape)}

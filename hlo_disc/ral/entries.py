@@ -1,6 +1,7 @@
-"""Records that the native fast path takes as tuples: `binding/jit/fast_path.cc` has the positions of their fields.
+"""Records that native code reads.
 
-They are made once for many calls, and a call only reads them. A test compares the fields with those there.
+Those of the fast path are tuples for it: `binding/jit/fast_path.cc` has the positions of their fields, and a test
+compares them. They are made once for many calls, and a call only reads them.
 """
 
 from __future__ import annotations
@@ -34,3 +35,12 @@ class ConversionAt(NamedTuple):
 
     place: int
     convert: Callable[[Any], Any]
+
+
+class Handlers(NamedTuple):
+    """The addresses of a library call's XLA FFI handlers by stage, 0 if there is none."""
+
+    instantiate: int = 0
+    prepare: int = 0
+    initialize: int = 0
+    execute: int = 0

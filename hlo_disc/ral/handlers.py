@@ -15,8 +15,7 @@ from typing import Any
 
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.ral import _ral
-
-STAGES = ("instantiate", "prepare", "initialize", "execute")
+from hlo_disc.ral.entries import Handlers
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -27,24 +26,23 @@ _fresh_types = itertools.count(1 << 40)
 _own: dict[str, dict[str, Any]] = {}  # what users have registered with us
 
 
-def find(target: str) -> tuple[int, int, int, int] | None:
-    """Return the addresses of a target's handlers for the CPU by stage, 0 if it has none; None for an unknown target.
+def find(target: str) -> Handlers | None:
+    """Return the addresses of a target's handlers for the CPU; None for an unknown target.
 
     Raises UnsupportedOpError for a target of the API before the XLA FFI.
     """
     own = _ral.own_handlers().get(target)
     if own:
-        return 0, 0, 0, own
+        return Handlers(execute=own)
     lapack = _ral.lapack_handlers().get(target)
     if lapack and target not in _own:
-        return 0, 0, 0, lapack
+        return Handlers(execute=lapack)
     found = _own.get(target) or _registered(target) or _waiting(target) or _jaxlib().get(target)
     if found is None:
         return None
     if not isinstance(found, dict):
         raise UnsupportedOpError(f"custom call @{target}: its target is no XLA FFI handler but of the API before it")
-    first, second, third, last = (_address(found[stage]) if found.get(stage) is not None else 0 for stage in STAGES)
-    return first, second, third, last
+    return Handlers(**{stage: _address(found[stage]) for stage in Handlers._fields if found.get(stage) is not None})
 
 
 def is_lapack(target: str) -> bool:
@@ -74,10 +72,10 @@ def register_target(name: str, function: object) -> None:
     jaxlib does not hand out the stage "instantiate", so handlers with a state must be registered here too.
     """
     stages = dict(function) if isinstance(function, Mapping) else {"execute": function}
-    if not stages.keys() <= set(STAGES) or "execute" not in stages:
+    if not stages.keys() <= set(Handlers._fields) or "execute" not in stages:
         raise ArgumentError(
             f"the stages of handler {name} are {', '.join(map(str, stages)) or 'none'}; they must be of "
-            f"{', '.join(STAGES)}, of which execute must be there"
+            f"{', '.join(Handlers._fields)}, of which execute must be there"
         )
     for stage, capsule in stages.items():
         if capsule is not None and not _is_capsule(capsule):

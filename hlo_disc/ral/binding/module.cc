@@ -41,10 +41,16 @@ using ral::Executable;
 
 namespace {
 
-// What a call would return for arguments of these types: their types and the bytes of temporary memory in an XLA program.
-// Raises what the call would.
-std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> infer(
-    const Executable& self, const std::vector<std::tuple<std::string, std::vector<int64_t>>>& arguments) {
+using Type = std::pair<std::string, std::vector<int64_t>>;  // dtype and shape
+
+// The types of a call's results, and the bytes of temporary memory that it takes in an XLA program.
+struct Inferred {
+  std::vector<Type> types;
+  int64_t temporary;
+};
+
+// Raises what a call with arguments of these types would.
+Inferred infer(const Executable& self, const std::vector<Type>& arguments) {
   const ral::Program& program = self.program();
   self.check_count(static_cast<Py_ssize_t>(arguments.size()));
   std::vector<int64_t> dims;
@@ -55,7 +61,7 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
     dims.insert(dims.end(), shape.begin(), shape.end());
   }
   std::vector<int64_t> env = self.plan(dims);
-  std::vector<std::tuple<std::string, std::vector<int64_t>>> results;
+  std::vector<Type> results;
   auto sizes = env.begin() + program.env.outputs;
   for (const ral::TensorType& output : program.outputs) {
     if (!ral::is_known(&*sizes, output.rank())) {
@@ -65,7 +71,7 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
     results.emplace_back(output.dtype->name, std::vector<int64_t>(sizes, sizes + output.rank()));
     sizes += output.rank();
   }
-  return {results, ral::ffi_temporary_bytes(self, env.data())};
+  return {std::move(results), ral::ffi_temporary_bytes(self, env.data())};
 }
 
 // A field of a record: rows of `program.py` and `abi.py`, which are read by the names of their fields.
@@ -127,9 +133,14 @@ std::unique_ptr<ral::LibraryCall> library_call(nb::handle linked) {
     return ral::LibraryCall::Buffer{&ral::dtype_named(field<std::string>(row, "dtype")), field<int>(row, "rank")};
   };
   auto alias = [](nb::handle row) { return std::pair(field<int>(row, "operand"), field<int>(row, "result")); };
-  std::vector<XLA_FFI_Handler*> handlers;
-  for (auto address : field<std::vector<uintptr_t>>(linked, "handlers"))
-    handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
+  constexpr std::pair<XLA_FFI_ExecutionStage, const char*> stages[] = {
+      {XLA_FFI_ExecutionStage_INSTANTIATE, "instantiate"},
+      {XLA_FFI_ExecutionStage_PREPARE, "prepare"},
+      {XLA_FFI_ExecutionStage_INITIALIZE, "initialize"},
+      {XLA_FFI_ExecutionStage_EXECUTE, "execute"}};
+  std::vector<XLA_FFI_Handler*> handlers(ral::kStages);
+  for (auto [stage, name] : stages)
+    handlers[stage] = reinterpret_cast<XLA_FFI_Handler*>(field<uintptr_t>(linked.attr("handlers"), name));
   return std::make_unique<ral::LibraryCall>(field<std::string>(call, "where"), handlers, attributes_of(call, "config"),
                                             rows_of(call, "operands", buffer), rows_of(call, "results", buffer),
                                             rows_of(call, "aliases", alias), field<bool>(linked, "skip_empty"),
@@ -446,10 +457,10 @@ NB_MODULE(_ral, m) {
         "The XLA FFI handler for executables of GPUs.");
   m.def("recordable_ffi_handler", [] { return nb::capsule(ral::recordable_ffi_handler()); },
         "The same for those that are recordable, for the stages initialize and execute.");
-  m.def("held_handler", [] {
-    return std::make_tuple(nb::capsule(ral::held_handler()), nb::capsule(ral::held_type_id()),
-                           nb::capsule(ral::held_type_info()));
-  }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
+  m.def("held_handler", [] { return nb::capsule(ral::held_handler()); },
+        "The XLA FFI handler of programs that keep their executables.");
+  m.def("held_type_id", [] { return nb::capsule(ral::held_type_id()); }, "The type id of that handler's state.");
+  m.def("held_type_info", [] { return nb::capsule(ral::held_type_info()); }, "Its type info.");
 
   nb::class_<ral::FastTables>(m, "FastTables", nb::type_slots(tables_slots))
       .def(nb::init<nb::callable, nb::dict, nb::dict, nb::dict, nb::object>(), nb::kw_only(), nb::arg("unchanged"),
@@ -489,6 +500,7 @@ NB_MODULE(_ral, m) {
       .def_ro("start", &Recorded::start)
       .def_ro("end", &Recorded::end)
       .def_ro("launches", &Recorded::launches);
+  nb::class_<Inferred>(m, "Inferred").def_ro("types", &Inferred::types).def_ro("temporary", &Inferred::temporary);
   nb::class_<ral::CallCount>(m, "CallCount")
       .def_prop_ro("value", [](const ral::CallCount& self) {
     return self.value.load();
@@ -515,9 +527,7 @@ NB_MODULE(_ral, m) {
            "Raises ShapeError for sizes that the program cannot have.")
       .def("accept", &Executable::accept, nb::arg("unmet"),
            "Lets calls break exactly these asked conditions from now on. False when there is no room to note it.")
-      .def("infer", infer, nb::arg("arguments"),
-           "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, "
-           "shape)...].")
+      .def("infer", infer, nb::arg("arguments"), "What a call with arguments [(dtype, shape)...] would return.")
       .def("publish",
            [](nb::handle self, int64_t content) {
     return ral::publish(self.ptr(), nb::cast<const Executable*>(self), content);

@@ -154,7 +154,7 @@ std::unique_ptr<LibraryCall> call_of(const CallRow& row) {
   std::vector<std::pair<int, int>> aliases;
   for (const AliasRow& alias : row.aliases) aliases.emplace_back(alias.operand, alias.result);
   std::vector<XLA_FFI_Handler*> handlers(kStages);
-  handlers[kStages - 1] = row.handler;
+  handlers[XLA_FFI_ExecutionStage_EXECUTE] = row.handler;
   auto made =
       std::make_unique<LibraryCall>(row.where, handlers, attributes_of(row.attributes), buffers_of(row.operands),
                                     buffers_of(row.results), aliases, row.function != nullptr, row.function);

@@ -19,7 +19,15 @@ from jax.sharding import SingleDeviceSharding
 
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.ral import Executable
-from hlo_disc.ral._ral import device_ffi_handler, ffi_handler, held_handler, recordable_ffi_handler, wrapper
+from hlo_disc.ral._ral import (
+    device_ffi_handler,
+    ffi_handler,
+    held_handler,
+    held_type_id,
+    held_type_info,
+    recordable_ffi_handler,
+    wrapper,
+)
 
 if TYPE_CHECKING:
     from jax._src.array import ArrayImpl
@@ -227,13 +235,13 @@ def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> lis
     executable is kept for the life of the process. Raises ArgumentError and ShapeError as a call outside of `jax.jit`.
     """
     _register()
-    inferred, temporary = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
-    dtypes = [np.dtype(getattr(ml_dtypes, name, name)) for name, _ in inferred]
+    inferred = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
+    dtypes = [np.dtype(getattr(ml_dtypes, name, name)) for name, _ in inferred.types]
     types = [
         jax.ShapeDtypeStruct(shape, np.uint8 if is_narrow(dtype) else dtype)
-        for dtype, (_, shape) in zip(dtypes, inferred, strict=True)
+        for dtype, (_, shape) in zip(dtypes, inferred.types, strict=True)
     ]
-    types.append(jax.ShapeDtypeStruct((temporary,), np.uint8))
+    types.append(jax.ShapeDtypeStruct((inferred.temporary,), np.uint8))
     call = jax.ffi.ffi_call(_RECORDABLE_TARGET if executable.recordable else _TARGET, types)
     results = call(*map(_as_bytes, arrays), executable=np.int64(executable.publish(content)))
     return [_of_bytes(result, dtype) for result, dtype in zip(results[:-1], dtypes, strict=True)]
@@ -241,9 +249,10 @@ def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> lis
 
 @cache
 def _register_held() -> None:
-    handler, type_id, type_info = held_handler()
-    jax.ffi.register_ffi_type(_HELD_TARGET, {"type_id": type_id, "type_info": type_info}, platform="cpu")
-    jax.ffi.register_ffi_target(_HELD_TARGET, {"instantiate": handler, "execute": handler}, platform="cpu")
+    state = {"type_id": held_type_id(), "type_info": held_type_info()}
+    jax.ffi.register_ffi_type(_HELD_TARGET, state, platform="cpu")
+    stages = dict.fromkeys(("instantiate", "execute"), held_handler())
+    jax.ffi.register_ffi_target(_HELD_TARGET, stages, platform="cpu")
 
 
 def compiled_with(
@@ -256,8 +265,8 @@ def compiled_with(
     content: a hash of the executable. weak: which results have a weak type.
     """
     _register_held()
-    inferred, _ = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
-    types = [jax.ShapeDtypeStruct(shape, np.dtype(getattr(ml_dtypes, name, name))) for name, shape in inferred]
+    inferred = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
+    types = [jax.ShapeDtypeStruct(shape, np.dtype(getattr(ml_dtypes, name, name))) for name, shape in inferred.types]
     number = executable.offer(content)
 
     def hlo_disc_held(*operands: jax.Array) -> tuple[jax.Array, ...]:

@@ -125,13 +125,14 @@ class Xla:
 
         Memory is aligned as XLA's may be, and that of arguments so many bytes behind.
         """
-        inferred, temporary = self.native.infer([(str(a.dtype), a.shape) for a in arrays])
-        types = [*((str(a.dtype), list(a.shape)) for a in arrays), *inferred, ("uint8", [max(temporary - short, 0)])]
+        inferred = self.native.infer([(str(a.dtype), a.shape) for a in arrays])
+        arena = ("uint8", [max(inferred.temporary - short, 0)])
+        types = [*((str(a.dtype), list(a.shape)) for a in arrays), *inferred.types, arena]
         sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in types]
         blocks = [on_device(size + ALIGNED + offset) for size in sizes]
         memory = [block + ALIGNED + (offset if k < len(arrays) else 0) for k, block in enumerate(blocks)]
         try:
-            yield inferred, types, memory
+            yield inferred.types, types, memory
         finally:
             driver = emulated.emulator()
             driver.fake_finish()
@@ -411,8 +412,9 @@ def test_xla_itself_takes_the_handlers(recordable):
     x, name = jnp.ones(5), f"handler_of_a_gpu_{recordable}"
     handlers = dict.fromkeys(("initialize", "execute"), _ral.recordable_ffi_handler())
     jax.ffi.register_ffi_target(name, handlers if recordable else _ral.device_ffi_handler(), platform="cpu")
-    ((dtype, shape),), temporary = executable.native.infer([("float32", x.shape)])
-    types = [jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct((temporary,), np.uint8)]
+    inferred = executable.native.infer([("float32", x.shape)])
+    ((dtype, shape),) = inferred.types
+    types = [jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct((inferred.temporary,), np.uint8)]
     number = np.int64(executable.native.publish(executable.content))
     with pytest.raises(jax.errors.JaxRuntimeError, match="UNIMPLEMENTED: XLA FFI GPU context is not available"):
         jax.jit(lambda x: jax.ffi.ffi_call(name, types)(x, executable=number))(x)

@@ -23,6 +23,7 @@ from hlo_disc.compiled.program import (
 from hlo_disc.dynamic_hlo.ops.families.library import FFT_CALL
 from hlo_disc.ral import Executable, symbols
 from hlo_disc.ral._ral import own_handlers
+from hlo_disc.ral.entries import Handlers
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -266,6 +267,6 @@ def fft(**options: Any) -> Executable:
         env=env(1),
         inputs=[InputRow("x", "complex64", ("n",))],
         outputs=[OutputRow("complex64", ("n",))],
-        calls=[LinkedCall(call, (0, 0, 0, own_handlers()[FFT_CALL]))],
+        calls=[LinkedCall(call, Handlers(execute=own_handlers()[FFT_CALL]))],
         **options,
     )

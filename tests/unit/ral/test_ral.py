@@ -220,9 +220,9 @@ def test_plan() -> None:
 
 def test_infer_checks_like_a_call() -> None:
     exe = programs.add_one(arena=100, scratch=64, threads=3)
-    results, temporary = exe.infer([("float32", [7])])
-    assert results == [("float32", [7])]
-    assert temporary >= 100 + 3 * 64
+    inferred = exe.infer([("float32", [7])])
+    assert inferred.types == [("float32", [7])]
+    assert inferred.temporary >= 100 + 3 * 64
     with pytest.raises(ArgumentError, match="argument 'x' has dtype int32"):
         exe.infer([("int32", [7])])
     with pytest.raises(ArgumentError, match="argument 'x' has rank 2"):

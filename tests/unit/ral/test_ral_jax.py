@@ -299,7 +299,7 @@ def call_target(x: jax.Array, result: int, temporary: int, number: int) -> jax.A
 def test_the_handler_trusts_nobody() -> None:
     exe = programs.add_one(arena=64, threads=1)
     call_in_jit(exe, CONTENT, jnp.ones(3))
-    number, enough = exe.publish(CONTENT), exe.infer([("float32", [3])])[1]
+    number, enough = exe.publish(CONTENT), exe.infer([("float32", [3])]).temporary
     np.testing.assert_array_equal(call_target(jnp.ones(3), 3, enough, number), [2, 2, 2])
     for arguments, message in (
         ((jnp.ones(3), 3, enough, 12345), "an hlo_disc executable of another process"),
@@ -319,7 +319,7 @@ def test_the_handler_trusts_nobody() -> None:
 
 def test_executables_with_one_hash_stay_apart() -> None:
     one, two = programs.add_one(), programs.add_one()
-    numbers, enough = [x.publish(CONTENT - 1) for x in (one, two, one)], one.infer([("float32", [3])])[1]
+    numbers, enough = [x.publish(CONTENT - 1) for x in (one, two, one)], one.infer([("float32", [3])]).temporary
     assert (numbers[0] == numbers[2], numbers[0] == numbers[1]) == (True, False)
     for number, times in zip(numbers, (1, 2, 3), strict=True):
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""The native module's interface; the semantics of each function stand in `module.cc` and the headers beside it."""
+"""The native module's interface; the semantics of each function stand in `binding/module` and the headers beside it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

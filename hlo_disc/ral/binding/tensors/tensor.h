@@ -21,6 +21,7 @@ std::string take_exception();
 
 // Must succeed before any other function here. False with a Python exception set.
 bool initialize_tensors();
+void initialize_dlpack(PyObject* contexts);  // its part; contexts: the module hlo_disc.ral.contexts. Throws Raised.
 
 // How to treat a framework's own array type; made by a module of hlo_disc.ral.contexts.
 struct Adapter {

@@ -53,9 +53,21 @@ struct DeviceRun : Run {
     reads_caller |= !is_small;
   }
 
-  // After the last argument: what is copied later is not waited for.
-  void note_copies() {
-    if (reads_caller && !read_by) read_by = device.gpu.record(stream);
+  // Copies the arguments that lie in the host's memory.
+  void copy_arguments(const std::function<bool(int)>& is_resident) {
+    const int64_t* sizes = call->dims.data();
+    for (int i = 0; i < static_cast<int>(program.inputs.size()); i++) {
+      const TensorType& type = program.inputs[i];
+      if (type.read && !is_resident(i)) {
+        int64_t bytes = Program::tensor_bytes(type, sizes);
+        temporaries.emplace_back(device.gpu, stream, bytes, program.argument(i));
+        copy_argument(temporaries.back().address(), call->bufs[i], bytes, program.argument(i));
+        call->bufs[i] = temporaries.back().data();
+      }
+      sizes += type.rank();
+    }
+    // A call waits for these copies only, not for later ones.
+    if (reads_caller) read_by = device.gpu.record(stream);
   }
 
   // A tensor in the GPU's memory at an address that kernels can read.
@@ -116,6 +128,43 @@ struct DeviceRun : Run {
     int64_t* own = const_cast<int64_t*>(call->output_sizes(k));
     if (own != sizes) std::copy(sizes, sizes + type.rank(), own);
     return results[k].data();
+  }
+
+  // Allocates the results whose sizes are known before the run.
+  void allocate_results() {
+    const int64_t* sizes = call->output_sizes(0);
+    for (int k = 0; k < static_cast<int>(results.size()); k++) {
+      int rank = program.outputs[k].rank();
+      if (is_known(sizes, rank)) call->bufs[program.first_result + k] = allocate_result(k, sizes);
+      sizes += rank;
+    }
+  }
+
+  // Leaves the results on the GPU.
+  void hand_over_results() {
+    const int64_t* sizes = call->output_sizes(0);
+    for (size_t k = 0; k < results.size(); k++) {
+      const TensorType& type = program.outputs[k];
+      std::vector<int64_t> own(sizes, sizes + type.rank());
+      call->device_outputs.emplace_back(std::move(results[k]), type.dtype, std::move(own), *call->on_stream,
+                                        dlpack_device(*program.driver));
+      sizes += type.rank();
+    }
+  }
+
+  // Copies the results to the host's memory.
+  void copy_results() {
+    const int64_t* sizes = call->output_sizes(0);
+    for (size_t k = 0; k < results.size(); k++) {
+      const TensorType& type = program.outputs[k];
+      int64_t bytes = Program::tensor_bytes(type, sizes);
+      call->outputs.emplace_back(bytes, Use::kResult);
+      if (!call->outputs.back()) out_of_memory(bytes, "output " + std::to_string(k));
+      driver().check(
+          driver().copy_out(call->outputs.back().data(), results[k].address(), static_cast<size_t>(bytes), stream),
+          "cannot copy a result from the GPU");
+      sizes += type.rank();
+    }
   }
 
   // See ral_product. Products of a call use the same workspace: they come one after the other. What only prepares loads
@@ -281,26 +330,9 @@ void run_on_device(Call& call, OnDevice& device) {
   DeviceRun run(device_call(), call, tasks, device, stream);
 
   auto is_resident = [&](int i) { return !call.resident.empty() && call.resident[i]; };
-  const int64_t* sizes = call.dims.data();
-  for (int i = 0; i < static_cast<int>(program.inputs.size()); i++) {
-    const TensorType& type = program.inputs[i];
-    if (type.read && !is_resident(i)) {
-      int64_t bytes = Program::tensor_bytes(type, sizes);
-      run.temporaries.emplace_back(gpu, stream, bytes, program.argument(i));
-      run.copy_argument(run.temporaries.back().address(), call.bufs[i], bytes, program.argument(i));
-      call.bufs[i] = run.temporaries.back().data();
-    }
-    sizes += type.rank();
-  }
-  run.note_copies();
+  run.copy_arguments(is_resident);
   if (stays) run.align_inputs(is_resident);
-  int count = static_cast<int>(program.outputs.size());
-  sizes = call.output_sizes(0);
-  for (int k = 0; k < count; k++) {
-    int rank = program.outputs[k].rank();
-    if (is_known(sizes, rank)) call.bufs[program.first_result + k] = run.allocate_result(k, sizes);
-    sizes += rank;
-  }
+  run.allocate_results();
   void* arena = nullptr;
   if (int64_t bytes = call.env[program.env.arena]) {
     run.temporaries.emplace_back(gpu, stream, bytes, "intermediate values");
@@ -309,23 +341,10 @@ void run_on_device(Call& call, OnDevice& device) {
 
   run.run_main(arena);
 
-  sizes = call.output_sizes(0);
-  for (int k = 0; k < count; k++) {
-    const TensorType& type = program.outputs[k];
-    if (stays) {
-      std::vector<int64_t> own(sizes, sizes + type.rank());
-      call.device_outputs.emplace_back(std::move(run.results[k]), type.dtype, std::move(own), *call.on_stream,
-                                       dlpack_device(*program.driver));
-      sizes += type.rank();
-      continue;
-    }
-    int64_t bytes = Program::tensor_bytes(type, sizes);
-    call.outputs.emplace_back(bytes, Use::kResult);
-    if (!call.outputs.back()) out_of_memory(bytes, "output " + std::to_string(k));
-    gpu.driver.check(
-        gpu.driver.copy_out(call.outputs.back().data(), run.results[k].address(), static_cast<size_t>(bytes), stream),
-        "cannot copy a result from the GPU");
-    sizes += type.rank();
+  if (stays) {
+    run.hand_over_results();
+  } else {
+    run.copy_results();
   }
   if (!call.on_stream->waits) return;
   gpu.driver.check(gpu.driver.synchronize(stream), "a kernel failed");

@@ -19,7 +19,7 @@ class Arguments;
 class Checked;
 struct OnDevice;
 
-// How many calls an executable has served; it outlives the executable for those that count.
+// The number of calls that an executable has served; it outlives the executable for those that count.
 struct CallCount {
   std::atomic<int64_t> value{0};  // from Python and TensorFlow
   std::atomic<int64_t> in_jit{0};  // from XLA programs
@@ -59,7 +59,7 @@ class Executable {
   // Whether inputs are packed by now: while kernels for it are made, they are not.
   bool packs_inputs() const { return !program_.packs_inputs || *program_.packs_inputs; }
 
-  // What is kept on the GPU, made when it is first needed. Throws Error.
+  // The program's part on the GPU, made when it is first needed. Throws Error.
   OnDevice& on_device() const;
 
   // References that the program's addresses depend on. `forget_kept` is for one that nobody can call any more.

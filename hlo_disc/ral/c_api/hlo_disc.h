@@ -1,9 +1,9 @@
-/* What the libraries that `hlo-disc compile --emit library` writes have in common. Plain C; each library M has functions
+/* The common part of the libraries that `hlo-disc compile --emit library` writes. Plain C; each library M has functions
  * M_open, M_run and so on of its own (see M.h), so that any number of them can be in one program.
  *
  * A library holds machine code and is as trustworthy as whoever made it. It needs the C and C++ runtimes of the system, its
- * LAPACK where M.h says so, and nothing else. All functions may be called by any number of threads at once. None ends the process: they return a status,
- * and M_error the text of what was wrong. */
+ * LAPACK where M.h says so, and nothing else. All functions may be called by any number of threads at once. None ends
+ * the process: they return a status, and M_error the text of what was wrong. */
 #ifndef HLO_DISC_H_
 #define HLO_DISC_H_
 
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Of this header: what M_open compares with the library's own. */
+/* The version of this header, which M_open compares with the library's own. */
 #define HLO_DISC_API_VERSION 1
 /* No tensor has more dimensions. */
 #define HLO_DISC_MAX_RANK 16
@@ -79,7 +79,7 @@ typedef struct hlo_disc_tensor {
   size_t bytes;
 } hlo_disc_tensor;
 
-/* What an argument or a result has to be. shape: HLO_DISC_DYNAMIC where a size is not fixed; text says it as the program
+/* The type of an argument or a result. shape: HLO_DISC_DYNAMIC where a size is not fixed; text says it as the program
  * does: "float32 (b, s, 768)". The text lives as long as the library is loaded. */
 typedef struct hlo_disc_type {
   hlo_disc_dtype dtype;
@@ -91,7 +91,7 @@ typedef struct hlo_disc_type {
 
 typedef enum hlo_disc_severity { HLO_DISC_INFO = 0, HLO_DISC_WARNING = 1 } hlo_disc_severity;
 
-/* How a model runs; all zeros is a good default. Copied by M_open.
+/* Settings of a model; all zeros is a good default. Copied by M_open.
  *
  * threads: that a call may use, its own among them; 0 for one a core. One call at a time uses them, others that come
  *   meanwhile compute on their own thread.

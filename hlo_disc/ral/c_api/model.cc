@@ -33,7 +33,7 @@ namespace {
 
 thread_local std::string error_text;
 
-// What kept a library from being opened.
+// A reason that kept a library from being opened.
 struct OpenError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -218,7 +218,7 @@ struct hlo_disc_model {
   std::vector<ral::Block> packed;
   ral::Program program{};
 
-  // What is kept on the GPU, made when it is first needed. Throws Error.
+  // The program's part on the GPU, made when it is first needed. Throws Error.
   ral::OnDevice& on_device() const;
 
  private:

@@ -19,7 +19,7 @@
 
 namespace ral {
 
-// Where bytes lie in the library's data: its code, and its weights if they are not in a file of their own.
+// A place of bytes in the library's data: its code, and its weights if they are not in a file of their own.
 struct Span {
   int64_t start, size;
   uint64_t digest;

@@ -18,7 +18,7 @@ namespace {
 
 enum Register { kEax, kEbx, kEcx, kEdx };
 
-// What the system has to keep of a thread's state: bits of XCR0.
+// State of a thread that the system has to keep: bits of XCR0.
 constexpr uint64_t kNothing = 0, kAvx = 0x6, kAvx512 = kAvx | 0xe0, kTiles = kAvx | 0x60000;
 
 struct Feature {

@@ -1,4 +1,4 @@
-// What this machine's CPU can, and its system lets programs use, by LLVM's names.
+// Features that this machine's CPU has, and its system lets programs use, by LLVM's names.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace ral {
 
-// Of x86-64 and AArch64, those features that generated code may need; of another machine none.
+// Those that generated code may need on x86-64 and AArch64; none on another machine.
 std::vector<std::string> cpu_features();
 
 }  // namespace ral

@@ -17,7 +17,7 @@ namespace {
 // Words that take turns: as many as multiplications are under way at once.
 constexpr int kLanes = 8;
 constexpr int64_t kBlock = kLanes * sizeof(uint64_t);
-// What a thread takes at once, and how many of them there are at most: more do not read faster.
+// Bytes that a thread takes at once, and the most threads: more do not read faster.
 constexpr int64_t kPiece = 1 << 20;
 constexpr int64_t kMostThreads = 8;
 // Odd, so that different words stay different.

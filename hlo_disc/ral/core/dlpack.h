@@ -38,8 +38,8 @@ struct DLManagedTensorVersioned {
   DLTensor tensor;
 };
 
-// What a type of tensors has as __dlpack_c_exchange_api__. Functions return 0, or have set a Python exception; none of
-// them waits for what a GPU has yet to compute.
+// The functions that a type of tensors has as __dlpack_c_exchange_api__. They return 0, or have set a Python exception;
+// none of them waits for what a GPU has yet to compute.
 constexpr uint32_t kDLExchangeMajor = 1;
 struct DLExchange {
   DLVersion version;

@@ -22,7 +22,7 @@ extern "C" {
  * Inputs and constants are only aligned to their element. */
 #define RAL_ALIGNMENT 64
 
-/* The same of all that kernels of a GPU get, inputs and constants too. */
+/* Alignment of all that kernels of a GPU get, inputs and constants too. */
 #define RAL_GPU_ALIGNMENT 16
 
 /* Runs blocks begin .. end-1 (begin < end) of one kernel. `args` is the record that ral_parallel_for was given, shared
@@ -32,9 +32,9 @@ typedef void (*ral_block_fn)(const void* args, int64_t begin, int64_t end, void*
 
 typedef struct ral_call ral_call;
 
-/* What a driver loads at once, of a program whose modules are an array. kernels: their names, each ended by a zero, and
- * the list by one more. forms: the same module for different GPUs, or for any, ended by null: the first that the driver
- * takes is loaded. Both are null in what ends the array. */
+/* A module that a driver loads at once, of a program whose modules are an array. kernels: their names, each ended by a
+ * zero, and the list by one more. forms: the same module for different GPUs, or for any, ended by null: the first that
+ * the driver takes is loaded. Both are null in what ends the array. */
 typedef struct ral_module {
   const char* kernels;
   const char* const* forms;
@@ -96,8 +96,8 @@ typedef struct ral_deferred {
   const char* name;
 } ral_deferred;
 
-/* The same as ral_parallel_for for such a kernel. Returns 0 or, with the reason kept in the call, RAL_FAILED where the
- * kernel cannot be made: nothing was run then, and the kernel is asked for again the next time. */
+/* Does what ral_parallel_for does, for such a kernel. Returns 0 or, with the reason kept in the call, RAL_FAILED where
+ * the kernel cannot be made: nothing was run then, and the kernel is asked for again the next time. */
 int32_t ral_launch_deferred(ral_call* call, ral_deferred* kernel, const void* args, int64_t n);
 
 /* Calls function `index` of the executable's library calls, a custom call's handler, on the caller's thread. `record`
@@ -130,16 +130,17 @@ int32_t ral_write(ral_call* call, void* to, const void* from, int64_t bytes);
  * the reason calls it. */
 int32_t ral_product(ral_call* call, const char* kernel, const ral_product_args* args);
 
-/* What generated code exports. All sizes are elements, all offsets bytes.
+/* The functions that generated code exports. All sizes are elements, all offsets bytes.
  *
  * plan: reads the sizes of all inputs, concatenated, and fills env. Returns 0, or RAL_PLAN_BROKEN + k when guard k does
  * not hold; env then starts with the arguments of that guard's message. On success env holds the arena's bytes, a
  * worker's scratch bytes, the symbols' values and the sizes of all outputs, concatenated. Where it does, and how many
  * words it has, the executable's EnvLayout says, which nobody works out anew. A size that only the run knows is -1:
  * main allocates such an output. The arena has RAL_BEYOND_MEMORY bytes where 64 bits do not hold how many elements or
- * bytes something has that the program computes, also where that is never in memory: such a call cannot run. One word may say, not being 0, that kernels need indices of 64 bits, and main may set it, before it
- * launches those. One word says which of the conditions do not hold that calls of this program meet and
- * others do not: bit k for number k, bit RAL_ASKED_BITS for all from there on.
+ * bytes something has that the program computes, also where that is never in memory: such a call cannot run. One word
+ * may say, not being 0, that kernels need indices of 64 bits, and main may set it, before it launches those. One word
+ * says which of the conditions do not hold that calls of this program meet and others do not: bit k for number k, bit
+ * RAL_ASKED_BITS for all from there on.
  * Pure: no allocation, no side effect besides env.
  *
  * main: computes. env is what plan left, arena has as many bytes as that says (RAL_ALIGNMENT aligned, undefined

@@ -44,7 +44,7 @@ XLA_FFI_Error* make_error(const XLA_FFI_Api* api, XLA_FFI_Error_Code code, const
   return api->XLA_FFI_Error_Create(&args);
 }
 
-// What an error of XLA's says, which is destroyed.
+// Reads the message of an error of XLA's, and destroys the error.
 std::string message_of(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
   XLA_FFI_Error_GetDetails_Args said{};
   said.struct_size = XLA_FFI_Error_GetDetails_Args_STRUCT_SIZE;
@@ -366,7 +366,7 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
-// The same by a published number: nothing of XLA's is used that its first versions lack.
+// Runs a published executable with nothing of XLA's that its first versions lack.
 XLA_FFI_Error* execute_alone(const XLA_FFI_CallFrame* frame) {
   const Executable* executable = published().find(number_of(frame->attrs));
   if (!executable) return of_another_process(frame->api);

@@ -21,11 +21,11 @@ const Executable* published(int64_t number);
 // buffer for intermediate values; the i64 attribute `executable` is what publish returned.
 void* ffi_handler();
 
-// The same for XLA's platforms "CUDA" and "ROCM" and executables for their GPUs: arguments and results are the GPU's
+// A handler for XLA's platforms "CUDA" and "ROCM" and executables for their GPUs: arguments and results are the GPU's
 // memory, and all is put into XLA's stream.
 void* device_ffi_handler();
 
-// The same for executables that are `recordable`, and for the stage "initialize" besides: XLA may record the stream.
+// A handler for executables that are `recordable`, and for the stage "initialize" besides: XLA may record the stream.
 void* recordable_ffi_handler();
 
 // Lets XLA programs that are compiled until `withdraw` keep an executable: each of them does for as long as it lives or

@@ -94,7 +94,7 @@ void add(std::vector<std::shared_ptr<Sort>>& sorts, std::shared_ptr<Sort> sort) 
   sorts.insert(sorts.begin(), std::move(sort));
 }
 
-// What `compile` makes of these arguments, null for nothing, or with an exception set.
+// The function that `compile` makes for these arguments; null for none, or with an exception set.
 PyObject* compiled(const Repeated& self, PyObject* const* args, Py_ssize_t count) {
   PyObject* arrays = PyTuple_New(count);
   for (Py_ssize_t i = 0; arrays && i < count; i++) PyTuple_SET_ITEM(arrays, i, Py_NewRef(args[i]));

@@ -23,7 +23,7 @@ class Exchange {
 
   // The framework's tensor that owns the block (new reference; null with a Python exception set).
   PyObject* tensor(Block block, const DType& dtype, const int64_t* sizes, int rank) const;
-  // The same of one on a GPU that the framework may read now.
+  // A tensor of the framework over one on a GPU that it may read now.
   PyObject* tensor(DeviceTensor tensor) const;
   // Whether it may: it is finished, or computed in the framework's current stream. False with no exception set.
   bool may_read(const DeviceTensor& tensor) const;

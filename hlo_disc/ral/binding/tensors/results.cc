@@ -41,8 +41,7 @@ PyObject* numpy_array(Block block, const TensorType& type, const int64_t* sizes)
   return array;
 }
 
-// What makes a framework's arrays of numpy's, and what says their types, by dtype, weakness and sizes: the last of each
-// place in a table.
+// Makes a framework's arrays of numpy's. The last type for each place of a table is kept, by dtype, weakness and sizes.
 struct Wrapper {
   struct Type {
     int dtype = -1;

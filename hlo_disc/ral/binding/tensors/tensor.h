@@ -23,7 +23,7 @@ std::string take_exception();
 bool initialize_tensors();
 void initialize_dlpack(PyObject* contexts);  // its part; contexts: the module hlo_disc.ral.contexts. Throws Raised.
 
-// How to treat a framework's own array type; made by a module of hlo_disc.ral.contexts.
+// Functions for a framework's own array type; a module of hlo_disc.ral.contexts makes them.
 struct Adapter {
   PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
   PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
@@ -33,7 +33,7 @@ struct Adapter {
   PyObject* deleted = nullptr;  // array -> whether its memory was taken from it; owned
   bool immutable = false;  // its arrays never change: packed forms may be kept
 
-  // Of types with DLPack's C functions; null for others, and then the next ones are too.
+  // DLPack's C functions for the type; null for types without, and then the next ones are too.
   const Exchange* exchange = nullptr;
   PyObject* threads = nullptr;  // () -> how many its own operations use; owned
   PyObject* recording = nullptr;  // () -> whether operations are recorded for derivatives; owned
@@ -42,7 +42,7 @@ struct Adapter {
   PyObject* resolve = nullptr;  // tensor -> one whose memory is; owned
 };
 
-// What the arrays of each input were last. An array of a type that was checked needs no second look, and of a small one
+// The last arrays of each input. An array of a type that was checked needs no second look, and of a small one
 // that came twice in a row there is a copy: to ask its framework for its memory takes longer than to read it. Guarded by
 // the interpreter lock.
 class Checked {
@@ -73,11 +73,11 @@ class Arguments {
   // Takes input `index`. `size_at` is where its sizes go in call.dims.
   void add(int index, PyObject* object, int64_t* sizes);
 
-  // Of the first argument whose framework wants its results back in its own type; null when they go to numpy.
+  // The adapter of the first argument whose framework wants results in its own type; null when they go to numpy.
   const Adapter* adapter() const { return adapter_; }
   PyObject* adapted() const { return adapted_; }
 
-  // How many of so many workers may compute: no more than the framework's own operations have.
+  // The number of workers that may compute: no more than the framework's own operations have.
   int workers(int most) const;
 
   // The array that the packed forms of input `index` belong to; null when it may change.

@@ -24,7 +24,7 @@ struct DeviceRun : Run {
       return temporaries.back().data();
     };
   }
-  // What the GPU has yet to read stays until it has, also when the call fails.
+  // Memory that the GPU has yet to read stays until it has, also when the call fails.
   ~DeviceRun() {
     bool waits = call->on_stream && call->on_stream->waits;
     bool failed = waits && !staged.empty();
@@ -33,7 +33,7 @@ struct DeviceRun : Run {
     if (!waits && !staged.empty()) device.gpu.keep(stream, std::move(staged));
   }
 
-  // The same contents in memory that stays until the GPU has read it. Throws Error that names `what`.
+  // Copies contents to memory that stays until the GPU has read it. Throws Error that names `what`.
   const void* stage(const void* from, int64_t bytes, const std::string& what) {
     staged.emplace_back(bytes, Use::kTemporary);
     if (!staged.back()) out_of_memory(bytes, what);

@@ -10,7 +10,7 @@
 
 namespace ral {
 
-// What a program keeps on a GPU.
+// The part of a program that stays on a GPU.
 struct OnDevice {
   // Copies the constants there. Throws Error(kDevice, kOutOfMemory).
   OnDevice(Gpu& gpu, const Program& program);

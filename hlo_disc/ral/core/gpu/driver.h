@@ -10,7 +10,7 @@ namespace ral {
 
 struct DriverName;
 
-// What a pool's memory is (CUmemPoolProps, hipMemPoolProps).
+// Properties of a pool's memory (CUmemPoolProps, hipMemPoolProps).
 struct PoolProperties {
   int allocation = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
   int handles = 0;
@@ -60,7 +60,7 @@ struct PoolProperties {
   X(query_event, (void* event), "cuEventQuery", "hipEventQuery") \
   X(synchronize_event, (void* event), "cuEventSynchronize", "hipEventSynchronize")
 
-// The same of what older drivers lack, where it is null: an event behind all that a context's streams have.
+// Functions that older drivers lack, where they are null: an event behind all that a context's streams have.
 #define RAL_NEWER_DRIVER_FUNCTIONS(X) X(record_all, (void* context, void* event), "cuCtxRecordEvent", "")
 
 struct Driver {

@@ -25,7 +25,7 @@ constexpr int kOutOfMemory = 2, kNotReady = 600;
 // CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 constexpr int kWaitsForOthers = 3, kReleaseThreshold = 4;
 constexpr unsigned kWithoutTimes = 2;  // CU_EVENT_DISABLE_TIMING
-// Of the GPU's memory, what the pool keeps at most between calls: others have none of it.
+// The pool keeps at most this part of the GPU's memory between calls: others have none of it.
 constexpr size_t kPart = 8;
 constexpr int kErrorLog = 5, kErrorLogBytes = 6;  // CU_JIT_ERROR_LOG_BUFFER and its size
 
@@ -197,7 +197,7 @@ void Gpu::collect() noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
     std::deque<Kept> rest;
     for (Kept& kept : kept_) {
-      // Of too much the oldest is waited for: others need memory, too.
+      // The oldest is waited for when there is too much: others need memory, too.
       bool waits = kept.bytes && kept_bytes_ > most_kept_;
       if ((waits ? driver.synchronize_event(kept.event) : driver.query_event(kept.event)) == kNotReady) {
         rest.push_back(std::move(kept));

@@ -85,7 +85,7 @@ class Gpu {
   void* take_stream();
   void give_back(void* stream);
 
-  // What goes when its event has come to pass: memory of the GPU, or of the host.
+  // Memory of the GPU or of the host, which goes when its event has come to pass.
   struct Kept {
     void* event;
     uintptr_t address;
@@ -192,7 +192,7 @@ class Kernels {
   std::deque<Loaded> loaded_;
 };
 
-// How many blocks of device memory are in use now, over the whole process.
+// The number of blocks of device memory in use now, over the whole process.
 int64_t device_blocks() noexcept;
 // Gives the memory of all GPUs that is kept for reuse back to their drivers.
 void trim_gpus() noexcept;

@@ -38,7 +38,7 @@ namespace ral {
 
 namespace {
 
-// What the APIs number differently, by cublasLt.h and cublas_api.h of CUDA 12.9, hipblaslt.h and hipblas-common.h of
+// Numbers that differ between the APIs, by cublasLt.h and cublas_api.h of CUDA 12.9, hipblaslt.h and hipblas-common.h of
 // ROCm 7. Older versions of hipBLASLt (libhipblaslt.so.0) number otherwise.
 struct Numbers {
   const char* prefix;

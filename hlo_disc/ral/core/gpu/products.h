@@ -29,7 +29,7 @@ class Products {
   bool run(const ral_product_args& product, void* stream, const std::function<void*(int64_t)>& workspace);
 
  private:
-  // What the library chooses by: a product, with the alignments of matrices in place of their addresses.
+  // The question that the library answers: a product, with the alignments of matrices in place of their addresses.
   struct Before {  // an order of them; all fields are words
     bool operator()(const ral_product_args& x, const ral_product_args& y) const { return memcmp(&x, &y, sizeof x) < 0; }
   };

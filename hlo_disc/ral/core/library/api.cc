@@ -1,6 +1,6 @@
 // XLA_FFI_Api on this runtime: what a handler may ask of its host.
 //
-// What needs a device or a registry of XLA's answers UNIMPLEMENTED, so that the handler fails with a reason.
+// A function that needs a device or a registry of XLA's answers UNIMPLEMENTED, so that the handler fails with a reason.
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -143,7 +143,7 @@ XLA_FFI_Error* get_device(XLA_FFI_DeviceOrdinal_Get_Args* args) {
   return nullptr;
 }
 
-// What versions 0.4 and 0.5 add. Headers of jaxlib may lack the types.
+// Functions that versions 0.4 and 0.5 add. Headers of jaxlib may lack the types.
 struct FindExtensionArgs {
   size_t struct_size;
   void* extension_start;

@@ -45,7 +45,7 @@ class Attributes {
   std::vector<void*> values_;
 };
 
-// What an attribute of this name and type points to. Throws std::invalid_argument where there is none.
+// The value of the attribute of this name and type. Throws std::invalid_argument where there is none.
 const void* attribute(const XLA_FFI_Attrs& attrs, std::string_view name, XLA_FFI_AttrType type);
 
 }  // namespace ral

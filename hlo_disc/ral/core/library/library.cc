@@ -31,7 +31,7 @@ Deleter find_deleter(int64_t type_id) {
   return found == types.deleters.end() ? nullptr : found->second;
 }
 
-// Of XLA_FFI_Error_Code, in order.
+// The names of XLA_FFI_Error_Code, in order.
 const char* const kCodes[] = {
     "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
     "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",

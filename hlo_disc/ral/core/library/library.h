@@ -31,7 +31,7 @@ using Function = void();
 struct Run : ral_call {
   Run(const ral_call& base, const Program& program, Tasks& tasks);
 
-  // What a function of the program returns, in our floating-point mode: the only way into main and into packs.
+  // Calls a function of the program in our floating-point mode: the only way into main and into packs.
   int32_t enter(ral_main_fn fn, int64_t* env, char* arena, void* const* bufs);
 
   const Program& program;
@@ -42,7 +42,7 @@ struct Run : ral_call {
   std::vector<Block> blocks;   // what main allocated for itself
 };
 
-// What a handler of an earlier stage keeps for the later ones.
+// The state that a handler of an earlier stage keeps for the later ones.
 class State {
  public:
   State() = default;
@@ -53,7 +53,7 @@ class State {
   void* object = nullptr;
 };
 
-// How objects of a state's type are destroyed. Types are told apart by their number alone, as XLA does.
+// Tells how objects of a state's type are destroyed. Types are told apart by their number alone, as XLA does.
 void register_state_type(int64_t type_id, void (*deleter)(void* object));
 
 constexpr int kStages = 4;  // XLA_FFI_ExecutionStage: instantiate, prepare, initialize, execute
@@ -108,7 +108,7 @@ void check_status(const Run& run, int32_t status, const int64_t* env);
 
 }  // namespace ral
 
-// What XLA_FFI_Api's functions are given, and find the call by.
+// The context that XLA_FFI_Api's functions are given, and find the call by.
 struct XLA_FFI_InvokeContext {
   ral::Run* run = nullptr;                // null while a handler is instantiated
   ral::Function* function = nullptr;      // that of the LibraryCall

@@ -137,7 +137,7 @@ class Linking : public Symbols {
   char* base() const { return base_; }
   size_t size() const { return size_; }
 
-  // What others can see, or all functions.
+  // The symbols that others can see, or all functions.
   std::unordered_map<std::string, uintptr_t> found(bool functions) const {
     std::unordered_map<std::string, uintptr_t> found;
     for (const Elf64_Sym& symbol : object_.symbols) {
@@ -211,7 +211,7 @@ class Linking : public Symbols {
     refuse("it calls @" + name + ", which is neither given to link nor in this process");
   }
 
-  // What is not in the object may be anywhere, and is reached by a jump.
+  // A function that is not in the object may be anywhere, and is reached by a jump.
   uint64_t callable(uint64_t number) override {
     if (object_.symbol(number).st_shndx != SHN_UNDEF) return value(number);
     char* stub = base_ + stubs_ + kStub * number;

@@ -18,7 +18,7 @@ class Code {
   // Gives its memory back: nothing of it may run any more, which nobody knows where the process ends.
   void close();
 
-  // Of what the object exports; 0 for none of that name.
+  // The address of a symbol that the object exports; 0 for none of that name.
   uintptr_t address(const std::string& name) const;
 
   // All functions by name, those that it keeps for itself too.

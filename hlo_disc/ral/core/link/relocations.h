@@ -1,4 +1,4 @@
-// What places in object code depend on where it and what it calls lie: the rules of a machine, a file each.
+// Places in object code that depend on where it and what it calls lie: the rules of a machine, a file each.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@ class Symbols {
  public:
   virtual std::string name(uint64_t symbol) const = 0;
   virtual uint64_t value(uint64_t symbol) const = 0;
-  // Where a call of it goes.
+  // The address to which a call of it goes.
   virtual uint64_t callable(uint64_t symbol) = 0;
-  // Of a word nearby that holds its value.
+  // The address of a word nearby that holds its value.
   virtual uint64_t address_of_address(uint64_t symbol) = 0;
 
  protected:
   ~Symbols() = default;
 };
 
-// Of a jump, with the address where it goes.
+// Bytes of a jump, with the address where it goes.
 constexpr uint64_t kStub = 16;
 
-// elf_machine: its number in ELF headers. jump: what goes to the address that follows it. bytes: that a relocation of a type changes. relocate: changes them at `at`,
-// where they are to run; throws std::invalid_argument for a type that LLVM does not write, and for what is too far away.
+// elf_machine: its number in ELF headers. jump: what goes to the address that follows it. bytes: that a relocation of a
+// type changes. relocate: changes them at `at`, where they are to run; throws std::invalid_argument for a type that LLVM
+// does not write, and for what is too far away.
 struct RelocationRules {
   const char* machine;
   uint16_t elf_machine;

@@ -11,10 +11,10 @@
 
 namespace ral {
 
-// How long a block will be in use. A temporary one may be much larger than what was asked for.
+// The length of a block's use. A temporary one may be much larger than what was asked for.
 enum class Use { kTemporary, kResult };
 
-// Where a user wants memory to come from: all of what is asked for, aligned, or null; called by any thread.
+// A user's source of memory: all of what is asked for, aligned, or null; called by any thread.
 struct Allocator {
   void* (*take)(void* context, size_t bytes, size_t alignment);
   void (*give_back)(void* context, void* block, size_t bytes);

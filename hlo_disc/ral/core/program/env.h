@@ -3,7 +3,7 @@
 
 namespace ral {
 
-// Where env holds what: positions of its words. See ral.h.
+// Positions of the words of env. See ral.h.
 struct EnvLayout {
   int arena, scratch;    // the bytes of the arena, and of a worker's scratch
   int symbols, outputs;  // the first symbol, and the first size of the first output

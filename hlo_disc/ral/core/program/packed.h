@@ -29,7 +29,7 @@ class Packed {
   Block block_;
 };
 
-// What is known of an array for one pack: has it come before, and its packed form, null when there is none.
+// An array for one pack: whether it has come before, and its packed form, null when there is none.
 struct PackedForm {
   bool seen = false;
   std::shared_ptr<Packed> packed;

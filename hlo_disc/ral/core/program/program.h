@@ -20,7 +20,7 @@
 
 namespace ral {
 
-// What went wrong in a call; the binding turns it into the class of hlo_disc.errors with that name.
+// A failure of a call; the binding turns it into the class of hlo_disc.errors with that name.
 class Error : public std::runtime_error {
  public:
   enum Class { kArgument, kShape, kOutOfMemory, kCall, kDevice, kOverflow };
@@ -39,7 +39,7 @@ struct TensorType {
   const DType* dtype;
   std::vector<int64_t> dims;       // -1 where the size is known at run time only
   std::vector<std::string> texts;  // the dims as the user wrote them
-  // Of arrays whose framework has weak types: must they be weak? Unless it is said they may be either.
+  // A rule for arrays whose framework has weak types; they may be either unless it is said.
   enum Weak : uint8_t { kEither, kStrong, kWeak } weak = kEither;
   bool read = true;  // of inputs: is their memory, or are only their sizes
 
@@ -148,7 +148,7 @@ struct Program {
   // Throws Error(kOutOfMemory): what is computed for these sizes of the inputs has more than 64 bits count.
   [[noreturn]] void beyond_memory(const int64_t* dims, const int64_t* env) const;
 
-  // What plan_fn returns, in our floating-point mode.
+  // Calls plan_fn in our floating-point mode.
   int32_t enter_plan(const int64_t* dims, int64_t* env) const;
 };
 

@@ -11,7 +11,7 @@ namespace ral {
 template <typename T>
 constexpr int64_t kFftLanes = 64 / static_cast<int64_t>(sizeof(T));
 
-// Where the transforms' elements are, in complex numbers: element j of transform g is at
+// The places of the transforms' elements, in complex numbers: element j of transform g is at
 // (g / inner) * outer + (g % inner) * lane + j * element.
 struct FftLayout {
   int64_t outer, lane, element;

@@ -1,4 +1,4 @@
-// How a Fourier transform of one length is computed: factors and roots of unity, made once a length and shared.
+// The plan of a Fourier transform of one length: factors and roots of unity, made once a length and shared.
 #pragma once
 
 #include <cstdint>

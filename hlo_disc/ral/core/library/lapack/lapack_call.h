@@ -113,7 +113,7 @@ class Work {
   Block block_;
 };
 
-// What LAPACK answers when it is asked how much memory it wants; numbers in f32 may have been rounded down.
+// The memory that LAPACK wants, by its answer; numbers in f32 may have been rounded down.
 template <typename T>
 int64_t wanted(const T& answer) {
   double count;

@@ -181,35 +181,17 @@ class JitFunction(Shown, Generic[P, R]):
             except (ArgumentError, ShapeError):
                 pass  # the sizes are others
         flat = self._flat(programs, call)
-        by_types = True  # what becomes of the call; else by where its arguments lie
-        try:
-            infos = describe_all(call.leaves, flat.names, flat.name)
-            if traced:
-                from hlo_disc.jitted.transforms import call as in_trace
-
-                return in_trace(flat, call.leaves, infos)
-            if programs.reason_for_jax:
-                raise UnsupportedOpError(programs.reason_for_jax)
-            by_types = False
-            there = flat.on_machine_of(call.leaves)
-            by_types = there is flat
-            served = Served.by(there, call, infos)
-        except (UnsupportedOpError, ShapeError) as error:
-            if isinstance(error, ShapeError) and self._dims is not None:
-                raise
-            # A size that breaks what nobody asked for is no mistake. What the user has set needs no warning.
-            quiet = str(error) == programs.reason_for_jax
-            fallback = flat.fallback(str(error), call.leaves, quiet)
-            if traced:
-                return self._jax(*args, **kwargs)
-            fallen = Fallen(fallback, all_numpy(call.kinds))
+        if traced:
+            return self._in_trace(programs, flat, call)
+        obtained, by_types = self._obtain(programs, flat, call)
+        if isinstance(obtained, Fallen):
             if by_types:
-                self._remember_fallen(programs, call, fallen, quiet)
-            return self._fall_back(fallen, args, kwargs)
-        finish = self._placement.finish(served.program.donated)
+                self._remember_fallen(programs, call, obtained)
+            return self._fall_back(obtained, args, kwargs)
         if by_types:
-            self._remember(programs, call, served, plain=finish is None)
-        return finish(call.leaves, served.result) if finish else served.result
+            self._remember(programs, call, obtained)
+        finish = self._placement.finish(obtained.program.donated)
+        return finish(call.leaves, obtained.result) if finish else obtained.result
 
     def _identify(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
         self.signature.check(args, kwargs)
@@ -234,11 +216,44 @@ class JitFunction(Shown, Generic[P, R]):
         programs.remember((call.tree, call.static, call.kinds), path, call.sizes)
         return results
 
-    def _remember(self, programs: Programs, call: Call, served: Served, plain: bool) -> None:
-        """Let calls with the same types take the fast path.
+    def _in_trace(self, programs: Programs, flat: FlatFunction, call: Call) -> object:
+        """Call the function on tracers."""
+        from hlo_disc.jitted.transforms import call as in_trace
 
-        plain: whether there is nothing to do after such a call.
-        """
+        try:
+            return in_trace(flat, call.leaves, describe_all(call.leaves, flat.names, flat.name))
+        except (UnsupportedOpError, ShapeError) as error:
+            self._fallen(programs, flat, call, error)
+        return self._jax(*call.args, **call.kwargs)
+
+    def _obtain(self, programs: Programs, flat: FlatFunction, call: Call) -> tuple[Served | Fallen, bool]:
+        """Run a call in a program, which is compiled if there is none. Returns also whether the types of its arguments
+        decided what becomes of it; else where they lie did."""
+        by_types = True
+        try:
+            infos = describe_all(call.leaves, flat.names, flat.name)
+            if programs.reason_for_jax:
+                raise UnsupportedOpError(programs.reason_for_jax)
+            by_types = False
+            there = flat.on_machine_of(call.leaves)
+            by_types = there is flat
+            return Served.by(there, call, infos), by_types
+        except (UnsupportedOpError, ShapeError) as error:
+            return self._fallen(programs, flat, call, error), by_types
+
+    def _fallen(
+        self, programs: Programs, flat: FlatFunction, call: Call, error: UnsupportedOpError | ShapeError
+    ) -> Fallen:
+        """Note that a call runs through `jax.jit`. Raises the error if it is about sizes that the user has named."""
+        # A size that breaks what nobody asked for is no mistake. What the user has set needs no warning.
+        if isinstance(error, ShapeError) and self._dims is not None:
+            raise error
+        quiet = str(error) == programs.reason_for_jax
+        return Fallen(flat.fallback(str(error), call.leaves, quiet), all_numpy(call.kinds), quiet)
+
+    def _remember(self, programs: Programs, call: Call, served: Served) -> None:
+        """Let calls with the same types take the fast path."""
+        plain = self._placement.finish(served.program.donated) is None
         takes_all = not (call.kwargs or self.signature.has_static) and same_objects(call.leaves, call.args)
         prefer = None
         if plain and served.path.plain and takes_all:
@@ -249,12 +264,12 @@ class JitFunction(Shown, Generic[P, R]):
         paths = [self._finished(p, served.path_of(p)) for p in (served.program, *served.others)]
         programs.paths[call.key] = (Paths(paths, prefer) if served.others else paths[0]).call
 
-    def _remember_fallen(self, programs: Programs, call: Call, fallen: Fallen, quiet: bool) -> None:
+    def _remember_fallen(self, programs: Programs, call: Call, fallen: Fallen) -> None:
         """Let calls with the same types run through `jax.jit` directly."""
         if call.structure is not call.tree:  # of which there are many
             return
         programs.fallen[call.key] = fallen
-        if not (quiet or call.kwargs or self.signature.has_static or self._log.has_compiled()):
+        if not (fallen.quiet or call.kwargs or self.signature.has_static or self._log.has_compiled()):
             outer, of_arrays = tuple(map(type, call.args)), of_jax(call.kinds)
             told = None if of_arrays.intersection(outer) else of_arrays
             self._by_jax[outer] = ByJax(self._jax, fallen.fallback.count, told)

@@ -159,10 +159,14 @@ class Entry:
 
 
 class Fallen(NamedTuple):
-    """A call that runs through `jax.jit`. to_numpy: whether its results become numpy's."""
+    """A call that runs through `jax.jit`.
+
+    to_numpy: whether its results become numpy's. quiet: whether it needs no warning.
+    """
 
     fallback: FallbackCount
     to_numpy: bool
+    quiet: bool
 
 
 class Programs(ral.FastTables):

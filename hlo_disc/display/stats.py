@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -152,7 +153,7 @@ class Log:
     def fall_back(self, made: FallbackCount, text: str) -> None:
         """Note that calls run through `jax.jit` from now on. text: a warning, once for each reason; "" for none."""
         if text and all(known.reason != made.reason for known in list(self._fallbacks)):
-            warnings.warn(text, FallbackWarning, stacklevel=5)
+            warnings.warn(text, FallbackWarning, stacklevel=depth_of_user())
         self._fallbacks.append(made)
 
     def has_compiled(self) -> bool:
@@ -171,3 +172,11 @@ class Log:
         waiting, seconds = sum(tally.waiting for tally in tallies), sum(tally.seconds for tally in tallies)
         made = sum(tally.total for tally in tallies) - waiting
         return Stats(calls, records, fallbacks, in_jit, later, waiting, made, seconds)
+
+
+def depth_of_user() -> int:
+    """Return how many frames above this function's caller the user's frame is; the fast path of a call has none."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("hlo_disc."):
+        depth, frame = depth + 1, frame.f_back
+    return depth

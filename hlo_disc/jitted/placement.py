@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hlo_disc.display.stats import depth_of_user
 from hlo_disc.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -84,15 +84,7 @@ class Placement:
         if text and text not in self._told:
             self._told.add(text)
             message = f"Some donated buffers were not usable: {text}: no result is as large"
-            warnings.warn(message, stacklevel=_depth_of_user())
-
-
-def _depth_of_user() -> int:
-    """Return how many frames above this function's caller the user's frame is; the fast path of a call has none."""
-    depth, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("hlo_disc."):
-        depth, frame = depth + 1, frame.f_back
-    return depth
+            warnings.warn(message, stacklevel=depth_of_user())
 
 
 def _type(array: jax.Array) -> str:

@@ -22,11 +22,11 @@ class Plain(NamedTuple):
 class ByJax(NamedTuple):
     """A function that runs in place of a program.
 
-    count: counts its calls. seen: types of which the arguments must show one; None if they may have any.
+    tally: counts a call. seen: types of which the arguments must show one; None if they may have any.
     """
 
     run: Callable[..., Any]
-    count: Callable[[], int]
+    tally: Callable[[], int]
     seen: frozenset[type] | None
 
 

@@ -59,7 +59,7 @@ struct Plain {
   enum { kRun, kUnflatten, kSize };
 };
 struct ByJax {
-  enum { kRun, kCount, kSeen, kSize };
+  enum { kRun, kTally, kSeen, kSize };
 };
 struct ConversionAt {
   enum { kPlace, kConvert, kSize };
@@ -131,7 +131,7 @@ PyObject* quickly(const FastPath& fast, PyObject* self, PyObject* const* args, P
     int seen = of_arrays == Py_None ? 1 : is_seen(of_arrays, args, count);
     if (seen < 0) return nullptr;
     if (seen) {
-      Ref counted(PyObject_CallNoArgs(PyTuple_GET_ITEM(entry.get(), ByJax::kCount)));
+      Ref counted(PyObject_CallNoArgs(PyTuple_GET_ITEM(entry.get(), ByJax::kTally)));
       PyObject* run = PyTuple_GET_ITEM(entry.get(), ByJax::kRun);
       return counted ? PyObject_Vectorcall(run, args, count, nullptr) : nullptr;
     }

@@ -253,6 +253,38 @@ def over_windows(attributes: Sequence[str]) -> AxisRule:
     return AxisRule(_windows, dict.fromkeys(attributes, OF_EACH))
 
 
+# Products.
+
+
+class DotSide(NamedTuple):
+    """The axes of an operand of a dot, by their use. in_result: the result's axis for each batch and free axis."""
+
+    batch: tuple[int, ...]
+    contract: tuple[int, ...]
+    free: tuple[int, ...]
+    in_result: dict[int, int]
+
+
+def sides_of(attrs: Mapping[str, tuple[int, ...]], lhs: int, rhs: int) -> tuple[DotSide, DotSide]:
+    """Return both sides of a dot, given its attributes and the ranks of its operands.
+
+    The result has the batch axes, then the free axes of the lhs, then those of the rhs.
+    """
+
+    def side(name: str, rank: int, before: int) -> DotSide:
+        batch, contract = attrs[f"{name}_batch"], attrs[f"{name}_contract"]
+        free = tuple(a for a in range(rank) if a not in batch + contract)
+        places = [*enumerate(batch), *enumerate(free, len(batch) + before)]
+        return DotSide(batch, contract, free, {axis: place for place, axis in places})
+
+    left = side("lhs", lhs, 0)
+    return left, side("rhs", rhs, len(left.free))
+
+
+def dot_sides(op: Op) -> tuple[DotSide, DotSide]:
+    return sides_of(op.attrs, *(x.rank for x in op.operands))
+
+
 # What is read or written where data say. See `indexing.py`.
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, uses
+from hlo_disc.dynamic_hlo.ops.axes import dot_sides
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, make, rule
@@ -30,8 +31,7 @@ def dot_general_of_transpose(facts: ShapeFacts, op: Op) -> Instead | None:
         if inner is None:
             continue
         perm = inner.attrs["perm"]
-        used = op.attrs[f"{side}_batch"] + op.attrs[f"{side}_contract"]
-        free = [axis for i, axis in enumerate(perm) if i not in used]
+        free = [perm[axis] for axis in dot_sides(op)[number].free]
         if free == sorted(free):
             names = (f"{side}_batch", f"{side}_contract")
             moved = {name: tuple(perm[axis] for axis in op.attrs[name]) for name in names}
@@ -128,9 +128,8 @@ _OTHER_SIDE = {
 
 
 def _perm_after_exchange(dot: Op, transpose: Op) -> tuple[int, ...] | None:
-    batch = len(dot.attrs["lhs_batch"])
-    lhs = dot.operands[0].rank - batch - len(dot.attrs["lhs_contract"])
-    rhs = dot.result.rank - batch - lhs
+    left, right = dot_sides(dot)
+    batch, lhs, rhs = len(left.batch), len(left.free), len(right.free)
     perm = transpose.attrs["perm"]
     last_of_rhs = max((i for i, axis in enumerate(perm) if axis >= batch + lhs), default=-1)
     first_of_lhs = min((i for i, axis in enumerate(perm) if batch <= axis < batch + lhs), default=-1)

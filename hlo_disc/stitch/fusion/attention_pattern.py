@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.axes import dot_sides
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -37,9 +38,9 @@ class Scores:
     middle: tuple[Op, ...]
     at: Mapping[Value, Access]
 
-    def weights_axis(self, axis: int) -> int:
-        """Return the axis of the weights for an axis of the scores."""
-        return self.at[self.weights].index(("out", axis))
+    def result_axis(self, axis: int) -> int:
+        """Return the axis of the second dot's result for an axis of the scores."""
+        return dot_sides(self.second)[self.side].in_result[self.at[self.weights].index(("out", axis))]
 
     def has_keys(self, value: Value) -> bool:
         return ("out", self.key) in self.at[value]
@@ -158,8 +159,7 @@ def _renamed(at: Mapping[Value, Access], scores: Value) -> dict[Value, Access]:
 
 def _key(second: Op, side: int) -> int | None:
     """The one axis that the second dot contracts."""
-    dims = second.attrs["lhs_contract" if side == 0 else "rhs_contract"]
-    real = [a for a in dims if second.operands[side].shape[a] is not ONE]
+    real = [a for a in dot_sides(second)[side].contract if second.operands[side].shape[a] is not ONE]
     return real[0] if len(real) == 1 else None
 
 
@@ -177,42 +177,19 @@ def _is_swept(op: Op) -> bool:
 
 
 def _free_axes(dot: Op, side: int) -> list[int]:
-    """The axes of an operand that are neither batch nor contracted, not counting those of size 1."""
-    names = ("lhs_batch", "lhs_contract") if side == 0 else ("rhs_batch", "rhs_contract")
-    used = {a for name in names for a in dot.attrs[name]}
-    shape = dot.operands[side].shape
-    return [a for a in range(len(shape)) if a not in used and shape[a] is not ONE]
-
-
-def result_axis(dot: Op, side: int, axis: int) -> int:
-    """Return the axis of the result for a free or batch axis of an operand."""
-    left, right = dot.attrs["lhs_batch"], dot.attrs["rhs_batch"]
-    mine = (left, right)[side]
-    if axis in mine:
-        return list(mine).index(axis)
-    at = len(left)
-    for s, name in enumerate(("lhs_contract", "rhs_contract")):
-        used = {*(left, right)[s], *dot.attrs[name]}
-        for a in range(dot.operands[s].rank):
-            if a not in used:
-                if (s, a) == (side, axis):
-                    return at
-                at += 1
-    raise ValueError(f"axis {axis} of operand {side} is contracted")
+    """The result's axes for the free axes of an operand, not counting those of size 1."""
+    axes, shape = dot_sides(dot)[side], dot.operands[side].shape
+    return [axes.in_result[a] for a in axes.free if shape[a] is not ONE]
 
 
 def _owner(first: Op, key: int) -> int | None:
     """The operand of the first dot whose only free axis is the key."""
-    for side in (0, 1):
-        free = _free_axes(first, side)
-        if len(free) == 1 and result_axis(first, side, free[0]) == key:
-            return side
-    return None
+    return next((side for side in (0, 1) if _free_axes(first, side) == [key]), None)
 
 
 def _row(first: Op, key_side: int, facts: ShapeFacts) -> int | None:
     """The axis along the rows of a tile: the longest free axis of the queries."""
-    free = [result_axis(first, 1 - key_side, a) for a in _free_axes(first, 1 - key_side)]
+    free = _free_axes(first, 1 - key_side)
     return max(free, key=lambda a: (facts.likely(first.result.shape[a]), a), default=None)
 
 

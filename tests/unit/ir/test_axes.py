@@ -9,7 +9,7 @@ import pytest
 from graphs.dhlo import make_graph, shape
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, Elsewhere, First, Link, Order, Repeated, Same
+from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, Elsewhere, First, Link, Order, Repeated, Same, dot_sides
 from hlo_disc.dynamic_hlo.ops.reference import apply
 from hlo_disc.dynamic_hlo.ops.table import OPS, links, parts_of
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -143,3 +143,14 @@ def test_an_axis_that_indices_point_into_is_elsewhere_though_the_window_is_as_lo
     of_operand, of_indices = links(graph.ops[-1], ShapeFacts())
     assert repr(of_operand.entries) == repr((Elsewhere(1), Same(2)))
     assert repr(of_indices.entries) == repr((Same(0), Elsewhere()))
+
+
+def test_axes_of_a_dot() -> None:
+    numbers = {"lhs_batch": (2, 0), "lhs_contract": (3,), "rhs_batch": (1, 3), "rhs_contract": (0,)}
+    operands = [("float32", "2, 13, 3, 7, 5"), ("float32", "7, 3, 11, 2")]
+    dtype = np.dtype(np.float32)
+    graph = make_graph(operands, lambda g, *xs: [g.op("dot_general", xs, dtype=dtype, tf32=False, **numbers)])
+    dot = graph.ops[-1]
+    for x, side, kept in zip(dot.operands, dot_sides(dot), ([0, 1, 2, 4], [1, 2, 3]), strict=True):
+        assert sorted(side.in_result) == kept
+        assert all(dot.result.shape[place] is x.shape[axis] for axis, place in side.in_result.items())

@@ -14,6 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
+from hlo_disc.dynamic_hlo.ops.axes import dot_sides, sides_of
 from hlo_disc.dynamic_hlo.ops.families.views import pad
 from hlo_disc.dynamic_hlo.ops.inference import Types, agree, broken, disagree, need_axes
 from hlo_disc.dynamic_hlo.ops.row import OpDef
@@ -26,44 +27,31 @@ _WIDE = {"float": np.dtype(np.float64), "complex": np.dtype(np.complex128)}
 
 
 def infer_dot_general(op: Op, facts: ShapeFacts) -> Types:
-    (a, b), attrs = op.operands, op.attrs
-    batch = tuple(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=False))
-    contract = tuple(zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=False))
-    for what in ("batch", "contract"):
-        if len(attrs[f"lhs_{what}"]) != len(attrs[f"rhs_{what}"]):
-            broken(op, f"lhs_{what} {attrs[f'lhs_{what}']} and rhs_{what} {attrs[f'rhs_{what}']} differ in length")
-    need_axes(op, attrs["lhs_batch"] + attrs["lhs_contract"], a.rank, "lhs_batch and lhs_contract")
-    need_axes(op, attrs["rhs_batch"] + attrs["rhs_contract"], b.rank, "rhs_batch and rhs_contract")
-    shape = [agree(op, facts, a.shape[i], b.shape[j], f"batch dims {i} and {j}") for i, j in batch]
-    for i, j in contract:
+    (a, b), (left, right) = op.operands, dot_sides(op)
+    for what, mine, other in (("batch", left.batch, right.batch), ("contract", left.contract, right.contract)):
+        if len(mine) != len(other):
+            broken(op, f"lhs_{what} {mine} and rhs_{what} {other} differ in length")
+    need_axes(op, left.batch + left.contract, a.rank, "lhs_batch and lhs_contract")
+    need_axes(op, right.batch + right.contract, b.rank, "rhs_batch and rhs_contract")
+    pairs = zip(left.batch, right.batch, strict=True)
+    shape = [agree(op, facts, a.shape[i], b.shape[j], f"batch dims {i} and {j}") for i, j in pairs]
+    for i, j in zip(left.contract, right.contract, strict=True):
         agree(op, facts, a.shape[i], b.shape[j], f"contracting dims {i} and {j}")
-    shape += [size for axis, size in enumerate(a.shape) if axis not in attrs["lhs_batch"] + attrs["lhs_contract"]]
-    shape += [size for axis, size in enumerate(b.shape) if axis not in attrs["rhs_batch"] + attrs["rhs_contract"]]
-    return [(attrs["dtype"], tuple(shape))]
+    shape += [x.shape[axis] for x, side in ((a, left), (b, right)) for axis in side.free]
+    return [(op.attrs["dtype"], tuple(shape))]
 
 
-def dot_general(
-    a: Array,
-    b: Array,
-    *,
-    lhs_batch: Ints,
-    rhs_batch: Ints,
-    lhs_contract: Ints,
-    rhs_contract: Ints,
-    dtype: np.dtype,
-    tf32: bool,
-) -> Array:
+def dot_general(a: Array, b: Array, *, dtype: np.dtype, tf32: bool, **numbers: Ints) -> Array:
     """Multiply and sum. tf32: f32 operands may be rounded to TF32's 11 digits; the reference does not round them."""
-    lhs_free = [axis for axis in range(a.ndim) if axis not in lhs_batch + lhs_contract]
-    rhs_free = [axis for axis in range(b.ndim) if axis not in rhs_batch + rhs_contract]
-    batch, contract = [a.shape[i] for i in lhs_batch], math.prod(a.shape[i] for i in lhs_contract)
-    for i, j in zip(lhs_batch + lhs_contract, rhs_batch + rhs_contract, strict=True):
+    left, right = sides_of(numbers, a.ndim, b.ndim)
+    batch, contract = [a.shape[i] for i in left.batch], math.prod(a.shape[i] for i in left.contract)
+    for i, j in zip(left.batch + left.contract, right.batch + right.contract, strict=True):
         if a.shape[i] != b.shape[j]:
             raise ShapeError(f"lhs dim {i} of size {a.shape[i]} meets rhs dim {j} of size {b.shape[j]}")
-    rows, columns = [a.shape[i] for i in lhs_free], [b.shape[j] for j in rhs_free]
+    rows, columns = [a.shape[i] for i in left.free], [b.shape[j] for j in right.free]
     wide = accumulator(dtype)
-    lhs = a.astype(wide).transpose([*lhs_batch, *lhs_free, *lhs_contract])
-    rhs = b.astype(wide).transpose([*rhs_batch, *rhs_contract, *rhs_free])
+    lhs = a.astype(wide).transpose([*left.batch, *left.free, *left.contract])
+    rhs = b.astype(wide).transpose([*right.batch, *right.contract, *right.free])
     with np.errstate(all="ignore"):
         product: Array = np.matmul(
             lhs.reshape([*batch, math.prod(rows), contract]), rhs.reshape([*batch, contract, math.prod(columns)])

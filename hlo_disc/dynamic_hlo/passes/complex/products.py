@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
+from hlo_disc.dynamic_hlo.ops.axes import dot_sides
 from hlo_disc.dynamic_hlo.ops.expr import Array, PlainMaker
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import Complex, multiply
@@ -37,7 +38,7 @@ def _long_dot(e: Block, op: Op) -> Pair | None:
         right = e.memory(y)
     else:
         right = e.reals[y]
-        parts_at = x.rank - len(attrs["lhs_contract"])
+        parts_at = len(dot_sides(op)[0].in_result)
     operands = [v if v.dtype == dtype else e.b.op("convert", [v], op.loc, dtype=dtype) for v in (left, right)]
     result = e.b.op("dot_general", operands, op.loc, **attrs)
     return _parted(e, op, result, parts_at)
@@ -79,17 +80,12 @@ def _dot(e: Block, op: Op) -> Pair | None:
 def _short_dot(e: Block, op: Op) -> Pair:
     """Few products are made and rounded as complex numbers, and then summed: packing for a dot would cost more."""
     x, y = op.operands
-    dtype = part_dtype(op.attrs["dtype"])
-    attrs = op.attrs
-    pairs = zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=True)
-    shape = (*op.result.shape, *(x.shape[i] for i, _ in pairs))
-    batch = range(len(attrs["lhs_batch"]))
-    free = iter(range(len(batch), op.result.rank))
+    dtype, sides = part_dtype(op.attrs["dtype"]), dot_sides(op)
+    shape = (*op.result.shape, *(x.shape[axis] for axis in sides[0].contract))
     factors = []
-    for value, side in ((x, "lhs"), (y, "rhs")):
-        places = dict(zip(attrs[f"{side}_batch"], batch, strict=True))
-        places |= dict(zip(attrs[f"{side}_contract"], range(op.result.rank, len(shape)), strict=True))
-        dims = tuple(places[axis] if axis in places else next(free) for axis in range(value.rank))
+    for value, side in zip((x, y), sides, strict=True):
+        places = side.in_result | {axis: place for place, axis in enumerate(side.contract, op.result.rank)}
+        dims = tuple(places[axis] for axis in range(value.rank))
         typed = [v if v.dtype == dtype else e.b.op("convert", [v], op.loc, dtype=dtype) for v in e.pair(value)]
         spread = [e.b.op("broadcast", [v], op.loc, shape=shape, dims=dims) for v in typed]
         factors.append(Complex(*(Array(PlainMaker(e.b, op.loc), v) for v in spread)))
@@ -105,11 +101,10 @@ def _rows_and_columns(e: Block, op: Op) -> tuple[Value, list[int], int]:
     The parts of the result stand behind the last free axis, those that are contracted behind the last contracted one.
     """
     _, y = op.operands
-    batch, contract = op.attrs["rhs_batch"], op.attrs["rhs_contract"]
-    free = [axis for axis in range(y.rank) if axis not in batch + contract]
-    column = free[-1] + 1 if free else y.rank
+    side = dot_sides(op)[1]
+    column = side.free[-1] + 1 if side.free else y.rank
     moved = [axis + (axis >= column) for axis in range(y.rank)]
-    row = max((moved[axis] for axis in contract), default=y.rank) + 1
+    row = max((moved[axis] for axis in side.contract), default=y.rank) + 1
     return _matrix(e, y, column, row), [axis + (axis >= row) for axis in moved], row
 
 

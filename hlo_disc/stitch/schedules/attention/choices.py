@@ -28,7 +28,7 @@ from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.values.elements import to_memory
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
-from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
+from hlo_disc.stitch.fusion.attention_pattern import Scores, scores_of
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import Strided
 from hlo_disc.stitch.schedule import PART, Static
@@ -201,7 +201,7 @@ def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product,
     walks = [Strided(weights, weights.shape, ZERO, strides), operand(two.operands[1 - scores.side], group, facts)]
     left, right = walks if scores.side == 0 else reversed(walks)
     second = contraction(two, left, right, epilogue_of(group, two), facts, cols=1 - scores.side)
-    row = None if scores.row is None else result_axis(two, scores.side, scores.weights_axis(scores.row))
+    row = None if scores.row is None else scores.result_axis(scores.row)
     columns = second.col if second.col is None else second.origins[second.col]
     return first, _with_axes(second, row, columns)
 
@@ -275,8 +275,7 @@ class _AttentionKernel:
         at = IndexMath(b, 1).delinear(Index(number), sizes.shape([p.axes[a].size for a in p.batch]))
         self.batch = [i.base for i in at]
         of_axis = {p.origins[a]: i for a, i in zip(p.batch, self.batch, strict=True)}
-        scores = self.v.scores
-        places = {result_axis(scores.second, scores.side, scores.weights_axis(a)): i for a, i in of_axis.items()}
+        places = {self.v.scores.result_axis(a): i for a, i in of_axis.items()}
         self.second_batch = [places[q.origins[a]] for a in q.batch]
         self.query_at = self._start(p.rows.offset, p, "row_stride", self.batch)
         self.key_at = self._start(p.cols.offset, p, "col_stride", self.batch)

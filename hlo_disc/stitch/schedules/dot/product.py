@@ -7,7 +7,7 @@ over its vectors. All others are batch axes, whether both operands have them or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.axes import dot_sides
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, UnsupportedOpError
@@ -121,18 +122,11 @@ def contraction(
 
     cols: which operand runs along the vectors; given, every axis of the result keeps a loop of its own.
     """
-    attrs = dot.attrs
-    pairs = list(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=True))
-    axes = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in pairs]
-    kinds = ["batch"] * len(axes)
-    for walk, used, kind in (
-        (left, {*attrs["lhs_batch"], *attrs["lhs_contract"]}, "row"),
-        (right, {*attrs["rhs_batch"], *attrs["rhs_contract"]}, "col"),
-    ):
-        for a in (a for a in range(len(walk.shape)) if a not in used):
-            stride = walk.strides[a]
-            axes.append(Axis(walk.shape[a], *((stride, ZERO) if kind == "row" else (ZERO, stride))))
-            kinds.append(kind)
+    lhs, rhs = dot_sides(dot)
+    axes = _shared(left, right, zip(lhs.batch, rhs.batch, strict=True))
+    axes += [Axis(left.shape[a], left.strides[a], ZERO) for a in lhs.free]
+    axes += [Axis(right.shape[a], ZERO, right.strides[a]) for a in rhs.free]
+    kinds = ["batch"] * len(lhs.batch) + ["row"] * len(lhs.free) + ["col"] * len(rhs.free)
     real = [a for a, axis in enumerate(axes) if axis.size is not ONE]
     windowed = {"batch": False, "row": left.windowed, "col": right.windowed}
     apart = [
@@ -152,6 +146,11 @@ def contraction(
     dtype = sum_dtype(dot.result.dtype, *(x.dtype for x in dot.operands), loc=dot.loc)
     p = Product(left, right, merged, row, col, inner, origins, epilogue, reads, dtype, dot.attrs["tf32"])
     return swapped(p) if turned else p
+
+
+def _shared(left: Strided, right: Strided, pairs: Iterable[tuple[int, int]]) -> list[Axis]:
+    """Return the loops over axes that both operands have."""
+    return [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in pairs]
 
 
 def swapped(p: Product) -> Product:
@@ -185,8 +184,8 @@ def _inner(dot: Op, left: Strided, right: Strided, turned: bool, facts: ShapeFac
 
     Where windows are the columns they are brought together anyway: one axis, if the rows' memory has it as one.
     """
-    contracted = sorted(zip(dot.attrs["lhs_contract"], dot.attrs["rhs_contract"], strict=True))
-    walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
+    lhs, rhs = dot_sides(dot)
+    walks = _shared(left, right, sorted(zip(lhs.contract, rhs.contract, strict=True)))
     if apart or not (left.windowed or right.windowed):
         return _merge(walks, facts)
     side = "col_stride" if turned else "row_stride"

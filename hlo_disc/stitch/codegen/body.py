@@ -131,5 +131,5 @@ class Body:
 
     def from_index(self, i: Index, dtype: np.dtype) -> Val:
         """Convert an index to an element of `dtype`."""
-        x = self.math.vector(i) if i.lanes else self.b.index(i.base)
-        return convert(self.b, self.b.cast(arith.IndexCastOp, self.b.i64, x), INDEX_DTYPE, dtype)
+        x = self.b.cast(arith.IndexCastOp, self.b.i64, self.math.value(i))
+        return convert(self.b, x, INDEX_DTYPE, dtype)

@@ -38,6 +38,10 @@ class IndexMath:
         offsets = self.offsets(i)
         return offsets if i.base == 0 else offsets + self.b.index(i.base)
 
+    def value(self, i: Index) -> Val:
+        """Return `i` as a vector of type index if lanes add to it, otherwise as a scalar."""
+        return self.vector(i) if i.lanes else self.b.index(i.base)
+
     def offsets(self, i: Index) -> Val:
         """Return the offsets that the lanes add to the base, as a vector."""
         if isinstance(i.lanes, Val):

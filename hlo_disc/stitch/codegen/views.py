@@ -100,8 +100,7 @@ def _slice_padded(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
         at.append(place)
         last = start + (size - 1) * stride + 1
         if {facts.at_most(dim.ZERO, start), facts.at_most(last, n)} != {Truth.YES}:
-            number = body.math.vector(place) if place.lanes else b.index(place.base)
-            asked.append(b.compare("<", number, body.sizes(n), unsigned=True))
+            asked.append(b.compare("<", body.math.value(place), body.sizes(n), unsigned=True))
     lanes = body.width if any(place.lanes for place in at) else 0
     zero = b.const(0, b.register_type(x.dtype), lanes)
     if not asked:

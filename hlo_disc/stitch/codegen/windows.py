@@ -58,12 +58,9 @@ class _Walk:
             loop.yield_(*inner(loop.i, loop.args))
         return loop.results
 
-    def number(self, i: Index) -> Val:
-        return self.body.math.vector(i) if i.lanes is not None else self.b.index(i.base)
-
     def within(self, i: Index, size: Scalar) -> Val:
         """Whether the index is in [0, size); for a vector, lane by lane."""
-        return self.b.compare("<", self.number(i), size, unsigned=True)
+        return self.b.compare("<", self.body.math.value(i), size, unsigned=True)
 
     def counted(self, at: Sequence[Index], shape: Sequence[Dim], axes: Sequence[int]) -> Val:
         """Return an element's number along some axes."""
@@ -177,7 +174,7 @@ class _Window(_Walk):
                 here = self.within(place, size * base)
                 if base > 1:
                     place, rest = self.body.math.divmod(place, base)
-                    here = self.b.both(here, self.b.compare("==", self.number(rest), 0))
+                    here = self.b.both(here, self.b.compare("==", self.body.math.value(rest), 0))
                 more = (*asked, here)
             return self._axis(number + 1, [*at[:axis], place, *at[axis + 1 :]], more, state)
 

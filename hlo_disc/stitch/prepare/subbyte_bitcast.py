@@ -11,6 +11,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 _BYTE = np.dtype(np.uint8)
@@ -18,9 +19,7 @@ _BYTE = np.dtype(np.uint8)
 
 def moves_bits(op: Op) -> bool:
     """Whether an op is a bitcast that splits or joins bytes."""
-    if op.name != "bitcast_convert" or op.operands[0].rank == op.result.rank:
-        return False
-    return min(bit_width(op.operands[0].dtype), bit_width(op.result.dtype)) < 8
+    return kind(op) == "alias" and min(bit_width(op.operands[0].dtype), bit_width(op.result.dtype)) < 8
 
 
 def move_bits(b: GraphBuilder, op: Op, x: Value) -> Value:

@@ -112,8 +112,7 @@ class Places:
             if start is not None:
                 window: Scalar = 1 if position is None else self.size[position]
                 ends = b.maximum(n - window + 1, 0)
-                where = body.math.vector(start) if start.lanes else b.index(start.base)
-                fits = b.compare("<", where, b.index(ends), unsigned=True)
+                fits = b.compare("<", body.math.value(start), b.index(ends), unsigned=True)
                 inside = fits if inside is None else b.both(inside, fits)
         return inside
 

@@ -12,8 +12,7 @@ from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.values.val import Scalar, Val
 
-# Of a chunk, and chunks that all banks hold once.
-BYTES = 16
+# Chunks that all banks hold once.
 ROUND = 8
 # By what each bit of a line's number changes the places of chunks: of eight lines below each other a chunk lies in
 # different banks; of two, those chunks that four threads read, neighbours or every second one.

@@ -15,7 +15,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array, raw_dim, regions
 from hlo_disc.dynamic_hlo.ops.cost import operations
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by, scalar_dim, splat
+from hlo_disc.dynamic_hlo.passes.rules.patterns import counting, scalar_dim, splat
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.frozen import frozen
 from hlo_disc.profile.limits import Limits
@@ -141,17 +141,10 @@ class _Count:
 
     def _turns(self, op: Op) -> int | None:
         """Return the number of iterations of a loop that counts by a fixed step up to a known limit; else None."""
-        cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
-        test = made_by(cond.outputs[0], "compare")
-        if test is None or test.attrs["direction"] != "LT" or test.operands[0] not in cond.inputs[:count]:
+        found = counting(op)
+        if found is None:
             return None
-        at = cond.inputs.index(test.operands[0])
-        added = made_by(body.outputs[at], "add")
-        if added is None or added.operands[0] is not body.inputs[at]:
-            return None
-        if test.operands[1] in cond.inputs[:count]:  # the limit may be another one in each turn
-            return None
-        start, limit, step = map(self._scalar, (op.operands[at], test.operands[1], added.operands[1]))
+        start, limit, step = map(self._scalar, (found.start, found.limit, found.step))
         if start is None or limit is None or step is None or step < 1:
             return None
         return max(-((start - limit) // step), 0)

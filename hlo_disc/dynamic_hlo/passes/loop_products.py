@@ -27,7 +27,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copie
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, made_by, scalar_dim
+from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, counting, made_by, scalar_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
@@ -85,16 +85,13 @@ class _Loop:
 
     @staticmethod
     def of(facts: ShapeFacts, op: Op) -> _Loop | None:
-        cond, count = op.attrs["cond"], op.attrs["carried"]
-        test = made_by(cond.outputs[0], "compare")
-        if test is None or test.attrs["direction"] != "LT" or test.operands[0] not in cond.inputs[:count]:
+        found = counting(op)
+        if found is None or scalar_dim(found.start) != ZERO or scalar_dim(found.step) != ONE:
             return None
-        counter, limit = cond.inputs.index(test.operands[0]), test.operands[1]
-        turns = scalar_dim(op.operands[cond.inputs.index(limit)] if limit in cond.inputs[count:] else limit)
-        if turns is None or facts.at_most(ZERO, turns) is not Truth.YES or scalar_dim(op.operands[counter]) != ZERO:
+        turns = scalar_dim(found.limit)
+        if turns is None or facts.at_most(ZERO, turns) is not Truth.YES:
             return None
-        loop = _Loop(facts, op, counter, turns)
-        return loop if loop.line(loop.body.outputs[counter]) == (ONE, 1) else None
+        return _Loop(facts, op, found.counter, turns)
 
     def line(self, value: Value) -> Line | None:
         if value is self.counter:

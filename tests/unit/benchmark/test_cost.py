@@ -116,6 +116,14 @@ def test_loops_in_loops():
     assert counted(fn, ("f32[4, 4]",), (4, 4)).total == 20 * 37 * 2 * 64
 
 
+@pytest.mark.parametrize("grown", [lambda i: i + 4, lambda i: 4 + i])
+def test_loops_that_count_by_more(grown):
+    def fn(x):
+        return lax.while_loop(lambda c: c[0] < 90, lambda c: (grown(c[0]), c[1] @ c[1]), (0, x))[1]
+
+    assert counted(fn, ("f32[4, 4]",), (4, 4)).total == 23 * 2 * 64
+
+
 def test_rows_that_a_loop_gathers():
     def fn(table, ids):
         return lax.scan(lambda c, i: (c + table[i], None), jnp.zeros(64), ids)[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
@@ -61,6 +63,32 @@ def scalar_dim(value: Value, may_wrap: bool = False) -> Dim | None:
     if array is None or array.shape or dtype_class(array.dtype) not in ("int", "uint"):
         return None
     return Dim.const(int(array))
+
+
+class Counting(NamedTuple):
+    """A carried value of a `while`, by number, that grows from `start` by `step` in each turn, as long as it is below
+    `limit`.
+    """
+
+    counter: int
+    start: Value
+    limit: Value
+    step: Value
+
+
+def counting(loop: Op) -> Counting | None:
+    """The way in which a `while` counts its turns, when its condition asks for nothing else."""
+    cond, body, count = loop.attrs["cond"], loop.attrs["body"], loop.attrs["carried"]
+    test = made_by(cond.outputs[0], "compare")
+    if test is None or test.attrs["direction"] != "LT" or test.operands[0] not in cond.inputs[:count]:
+        return None
+    number = cond.inputs.index(test.operands[0])
+    added = made_by(body.outputs[number], "add")
+    if added is None or body.inputs[number] not in added.operands:
+        return None
+    limit, step = test.operands[1], added.operands[added.operands[0] is body.inputs[number]]
+    fixed = dict(zip(cond.inputs[count:] + body.inputs[count:], loop.operands[count:] * 2, strict=True))
+    return Counting(number, loop.operands[number], fixed.get(limit, limit), fixed.get(step, step))
 
 
 def is_one(facts: ShapeFacts, size: Dim) -> bool:

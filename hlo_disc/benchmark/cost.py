@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array, raw_dim, regions
-from hlo_disc.dynamic_hlo.ops.cost import operations
+from hlo_disc.dynamic_hlo.ops.cost import only_gathers, only_moves, operations
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import counting, scalar_dim, splat
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -165,19 +165,15 @@ class _Count:
         return min(whole, sum(self._read_by(op, position, whole) for op, position in self.uses.get(value, ())))
 
     def _read_by(self, op: Op, position: int, whole: int) -> int:
-        if _only_moves(op):
+        if only_moves(op):
             return self.read(op.result)
-        if kind(op) == "gather" and position == 0:
+        if only_gathers(op, position):
             return self.elements(op.result)
         if op.name == "while" and position >= op.attrs["carried"]:
             return self._turns_counted(op) * sum(self.read(op.attrs[r].inputs[position]) for r in ("cond", "body"))
         if op.name == "case" and position:
             return min(self.read(branch.inputs[position - 1]) for branch in op.attrs["branches"])
         return whole
-
-
-def _only_moves(op: Op) -> bool:
-    return kind(op) == "view" or op.name == "convert"
 
 
 def _factors(op: Op) -> np.dtype:
@@ -188,7 +184,7 @@ def _factors(op: Op) -> np.dtype:
 
 def _stored(value: Value) -> np.dtype:
     narrowest = value.dtype
-    while value.op is not None and _only_moves(value.op):
+    while value.op is not None and only_moves(value.op):
         value = value.op.operands[0]
         narrowest = min(narrowest, value.dtype, key=lambda dtype: dtype.itemsize)
     return narrowest

@@ -9,9 +9,10 @@ from hlo_disc.compiled.account import Account, Condition, Form, Held, Launch, Sl
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_text
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
-from hlo_disc.dynamic_hlo.ops.cost import operations
+from hlo_disc.dynamic_hlo.ops.cost import only_gathers, only_moves, operations
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.hostflow.memory import Slot as MemorySlot
@@ -26,7 +27,7 @@ def account(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement
     """Return the variants of all launches and, once memory is planned, where and when values are stored."""
     places = _Places()
     different = {group.key: group for group in scheduled.steps}
-    work = {key: _work(group) for key, group in different.items()}
+    work = {key: _work(group, graph.facts) for key, group in different.items()}
     numbers = {group: number for number, group in enumerate(scheduled.steps)}
     order = placement.order if placement else {}
     owner = {op: number for group, number in numbers.items() for op in group.ops}
@@ -59,9 +60,12 @@ class _Places:
         return found
 
 
-def _work(group: Group) -> tuple[str, str]:
+def _work(group: Group, facts: ShapeFacts) -> tuple[str, str]:
     """Return the bytes that a group reads and writes, and its operations: both axes of a roofline."""
-    moved = sum(map(value_bytes, group.outputs), sum((_read(v, group) for v in group.inputs), ZERO))
+    moved = sum(map(value_bytes, group.outputs), ZERO)
+    for value in group.inputs:
+        whole, read = value_bytes(value), _read(value, group, facts)
+        moved = moved + (whole if read is None else Dim.min(whole, read * value.dtype.itemsize))
     return str(moved), str(sum(map(operations, group.ops), ZERO))
 
 
@@ -78,12 +82,24 @@ def _launch(step: Step, places: _Places, work: tuple[str, str], at: int, device:
     )
 
 
-def _read(value: Value, group: Group) -> Dim:
-    """Return the bytes of an input that a group reads; of a value that it only gathers from, the gathered ones."""
-    uses = [(op, i) for op in group.ops for i, x in enumerate(op.operands) if x is value]
-    if not uses or value in group.outputs or any(i or (kind(op) != "gather" and op.name != "slice") for op, i in uses):
-        return value_bytes(value)
-    return Dim.min(value_bytes(value), sum((value_bytes(op.result) for op, _ in uses), ZERO))
+def _read(value: Value, group: Group, facts: ShapeFacts) -> Dim | None:
+    """Return how many elements of a value a group reads, where gathers or slices leave some out; None for all."""
+    uses = [(op, number) for op in group.ops for number, x in enumerate(op.operands) if x is value]
+    parts = [_read_by(op, number, group, facts) for op, number in uses]
+    known = [n for n in parts if n is not None]
+    return sum(known, ZERO) if uses and len(known) == len(uses) and value not in group.outputs else None
+
+
+def _read_by(op: Op, number: int, group: Group, facts: ShapeFacts) -> Dim | None:
+    if only_gathers(op, number):
+        return dim_product(op.result.shape)
+    if not only_moves(op):
+        return None
+    read, old, new = _read(op.result, group, facts), op.operands[0].shape, op.result.shape
+    rows = zip(new, old, strict=False)
+    if new == old or len(new) != len(old) or any(facts.at_most(n, m) is not Truth.YES for n, m in rows):
+        return read
+    return dim_product(new) if read is None else Dim.min(read, dim_product(new))
 
 
 def _form(choice: Choice, step: Step, kernel: str, device: Device) -> Form:

@@ -33,6 +33,16 @@ def operations(op: Op) -> Dim:
     return dim_product(elements[0].shape) if elements else ZERO
 
 
+def only_moves(op: Op) -> bool:
+    """Whether an op reads of its operand only what is read of its result."""
+    return kind(op) == "view" or op.name == "convert"
+
+
+def only_gathers(op: Op, number: int) -> bool:
+    """Whether an op reads of this operand as many elements as its result has."""
+    return kind(op) == "gather" and number == 0
+
+
 def free_ops(ops: Iterable[Op]) -> set[Op]:
     """Return the ops that are recomputed at each use, because they read no memory and cost little. ops: in order."""
     free: set[Op] = set()

@@ -15,7 +15,11 @@ from cases.data_sized import DATA_DEPENDENT
 from jax import lax
 
 import hlo_disc
+from hlo_disc import sources
+from hlo_disc.benchmark.cost import work
 from hlo_disc.compiled.account import Account, Form, Launch, parse
+from hlo_disc.dynamic_hlo.passes.simplify import simplify
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.profile import measure, result
 from hlo_disc.profile.limits import Limits
 from hlo_disc.profile.measure import launch_numbers
@@ -80,10 +84,24 @@ def test_work_is_counted(exe):
     assert most.least == pytest.approx(max(most.operations / 1e11, most.bytes / 1e10))
 
 
-def test_what_is_gathered_counts_not_the_table():
-    exe = hlo_disc.compile(lambda table, ids: table[ids], "f32[10000, 8]", "i32[n]")
-    (row,) = exe.profile(ones(10000, 8), np.zeros(3, np.int32), seconds=0.01).kernels
-    assert row.bytes == 4 * (3 * 8 + 3 * 8 + 3)
+READ_IN_PART = {
+    "gathered": lambda table, ids: table[ids],
+    "gathered twice": lambda table, ids: table[ids] * table[ids + 1],
+    "gathered from a part": lambda table, ids: table[5:][ids],
+    "gathered from columns": lambda table, ids: table.T[:, ids],
+    "gathered from other types": lambda table, ids: table.astype(jnp.int32)[ids],
+    "cut": lambda table, ids: table[:30].astype(jnp.int32) + ids.sum(),
+    "all, in two orders": lambda table, ids: table[::-1] * table + ids.sum(),
+}
+
+
+@pytest.mark.parametrize("fn", READ_IN_PART.values(), ids=READ_IN_PART)
+def test_parts_that_are_read_count_not_the_table(fn):
+    """The bytes of the kernels are those of the least work, as long as each reads something else."""
+    specs, sizes = ("f32[10000, 8]", "i32[n]"), {"n": 3}
+    launches = parse(hlo_disc.compile(fn, *specs).program.account).launches
+    least = work(simplify(sources.graph(fn, *specs)), ((10000, 8), (3,)))
+    assert sum(Dim.parse(launch.bytes).evaluate(sizes) for launch in launches) == least.bytes
 
 
 def test_calls_of_the_executable_are_not_noted(exe):

@@ -149,6 +149,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
+	$(BIN)/pytest --noconftest tests/e2e/documents/test_prose.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

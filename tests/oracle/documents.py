@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
-from hlo_disc.cli import main
-
 FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n*^```\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -51,6 +49,8 @@ def line(text: str, position: int) -> int:
 
 def output(example: Example, names: dict[str, Any]) -> str:
     if example.source.startswith("hlo-disc "):
+        from hlo_disc.cli import main  # here, because `make lint` runs tests of prose, which need no more
+
         return CliRunner().invoke(main, shlex.split(example.source)[1:]).output
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(example.source, "example.py", "exec"), names)

@@ -72,8 +72,8 @@ def _machine(results: Results) -> str:
     noise = f" Something else was running during {several} of {all_} timings." if several else ""
     return (
         f"{machine['cores']} cores of {_escaped(machine['cpu'])},{','.join(rates)}; {results['made'][:10]}. Ratios are "
-        "theirs over hlo_disc's: above 1 hlo_disc is faster, or takes less. Over several shapes they are geometric "
-        f"means.{noise}"
+        "theirs over hlo_disc's: above 1 hlo_disc is faster, or uses less memory. Over several shapes they are "
+        f"geometric means.{noise}"
     )
 
 

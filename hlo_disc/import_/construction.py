@@ -6,10 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NoReturn
+from typing import NoReturn, Unpack
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
@@ -84,10 +85,10 @@ class Construction(ABC):
             made = tuple(self.wider(a, b, axis) for axis, (a, b) in enumerate(pairs))
         return made
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Unpack[Attributes]) -> Value:
         return self.builder.op(name, operands, self.location(), **attrs)
 
-    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> tuple[Value, ...]:
+    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: Unpack[Attributes]) -> tuple[Value, ...]:
         return self.builder.multi(name, operands, self.location(), **attrs)
 
     def constant(self, value: np.ndarray) -> Value:

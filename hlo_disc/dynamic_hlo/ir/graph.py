@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_text
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.frozen import frozen
+
+if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 
 Shape = tuple[Dim, ...]
 # Attributes of these types are hashable, and of two that are equal each can stand for the other.
@@ -51,7 +54,7 @@ class Op:
 
     name: str
     operands: tuple[Value, ...]
-    attrs: Mapping[str, Any]
+    attrs: Attributes
     loc: str = ""
     results: tuple[Value, ...] = field(default=(), init=False)
 
@@ -134,7 +137,7 @@ def all_ops(ops: Iterable[Op]) -> Iterator[Op]:
 def has_effect(op: Op) -> bool:
     """Whether an op must run although nothing reads its results; a check must in the region that it is in."""
     if not has_regions(op):
-        return op.name == "check" or ("effect" in op.attrs and bool(op.attrs["effect"]))
+        return op.name == "check" or op.attrs.get("effect", False)
     inner = [inner for region in regions(op) for inner in region.ops]
     return any(x.name != "check" and has_effect(x) for x in inner)
 
@@ -143,16 +146,15 @@ def has_regions(op: Op) -> bool:
     return "body" in op.attrs or "branches" in op.attrs
 
 
-def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, object]:
+def map_regions(op: Op, change: Callable[[Region], Region]) -> Attributes:
     """Return the op's attributes with each region changed; the same object if none is."""
     changed: dict[str, object] = {}
     for name, attr in op.attrs.items():
         if isinstance(attr, Region):
             changed[name] = change(attr)
         elif name == "branches":
-            changed[name] = tuple(map(change, attr))
-    same = all(attribute == op.attrs[name] for name, attribute in changed.items())
-    return op.attrs if same else {**op.attrs, **changed}
+            changed[name] = tuple(map(change, op.attrs["branches"]))
+    return op.attrs if changed.items() <= op.attrs.items() else cast("Attributes", {**op.attrs, **changed})
 
 
 def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
@@ -171,7 +173,7 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     return change(graph if not values else graph.with_roots(values, ops=ops))
 
 
-def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, object] | None = None) -> Op:
+def substitute(op: Op, values: dict[Value, Value], attrs: Attributes | None = None) -> Op:
     """Return the op with operands replaced as `values` says, and with other attributes. Its new results are added to
     `values`.
 
@@ -227,6 +229,11 @@ class Guard:
     overflow: bool = False
 
 
+def guard_of(check: Op) -> Guard:
+    attrs = check.attrs
+    return Guard(attrs["lhs"], attrs["relation"], attrs["rhs"], attrs["message"], attrs["args"])
+
+
 def raw_dim(argument: int, axis: int) -> Dim:
     """Return the size that a call passes for `axis` of `argument`, as a symbol, for bindings and guards."""
     return Dim.symbol(f"%{argument}.{axis}")
@@ -268,7 +275,7 @@ class Graph:
 
 
 def make_op(
-    name: str, operands: Sequence[Value], attrs: Mapping[str, object], types: Sequence[tuple[np.dtype, Shape]], loc: str
+    name: str, operands: Sequence[Value], attrs: Attributes, types: Sequence[tuple[np.dtype, Shape]], loc: str
 ) -> Op:
     """Make an op whose result types are known already."""
     return with_results(Op(name, tuple(operands), attrs, loc), types)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from typing import cast
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 Change = Callable[[Dim], Dim]
 
 
-def resized_attributes(attrs: Mapping[str, object], change: Change) -> dict[str, object]:
+def resized_attributes(attrs: Attributes, change: Change) -> Attributes:
     """The attributes with each size changed."""
-    return {name: _attribute(attr, change) for name, attr in attrs.items()}
+    return cast("Attributes", {name: _attribute(attr, change) for name, attr in attrs.items()})
 
 
 def resized_value(x: Value, change: Change) -> Value:

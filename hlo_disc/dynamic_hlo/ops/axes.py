@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -149,11 +150,9 @@ class AxisRule:
     starts: bool = False
     parts: Callable[[Op], list[Part]] | None = None
 
-    def renumbered(
-        self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
-    ) -> dict[str, object]:
+    def renumbered(self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]) -> Attributes:
         """Return the op's attributes for values with new axes. products: maps sizes of old axes to new ones."""
-        attrs = dict(op.attrs)
+        attrs: dict[str, Any] = dict(op.attrs)
         for name, of in (self.attributes or {}).items():
             value = attrs[name]
             if of.along is not None:
@@ -169,7 +168,7 @@ class AxisRule:
                     at = position(new, value)
                     value = len(new) if at is None else at
             attrs[name] = value
-        return attrs
+        return cast("Attributes", attrs)
 
 
 def operand(op: Op) -> Value:
@@ -256,6 +255,13 @@ def over_windows(attributes: Sequence[str]) -> AxisRule:
 # Products.
 
 
+# What each operand of a dot calls its batch axes, and its contracted ones.
+SIDES: Sequence[tuple[Literal["lhs_batch", "rhs_batch"], Literal["lhs_contract", "rhs_contract"]]] = (
+    ("lhs_batch", "lhs_contract"),
+    ("rhs_batch", "rhs_contract"),
+)
+
+
 class DotSide(NamedTuple):
     """The axes of an operand of a dot, by their use. in_result: the result's axis for each batch and free axis."""
 
@@ -265,20 +271,20 @@ class DotSide(NamedTuple):
     in_result: dict[int, int]
 
 
-def sides_of(attrs: Mapping[str, tuple[int, ...]], lhs: int, rhs: int) -> tuple[DotSide, DotSide]:
+def sides_of(attrs: Attributes, lhs: int, rhs: int) -> tuple[DotSide, DotSide]:
     """Return both sides of a dot, given its attributes and the ranks of its operands.
 
     The result has the batch axes, then the free axes of the lhs, then those of the rhs.
     """
 
-    def side(name: str, rank: int, before: int) -> DotSide:
-        batch, contract = attrs[f"{name}_batch"], attrs[f"{name}_contract"]
+    def side(number: int, rank: int, before: int) -> DotSide:
+        batch, contract = (attrs[name] for name in SIDES[number])
         free = tuple(a for a in range(rank) if a not in batch + contract)
         places = [*enumerate(batch), *enumerate(free, len(batch) + before)]
         return DotSide(batch, contract, free, {axis: place for place, axis in places})
 
-    left = side("lhs", lhs, 0)
-    return left, side("rhs", rhs, len(left.free))
+    left = side(0, lhs, 0)
+    return left, side(1, rhs, len(left.free))
 
 
 def dot_sides(op: Op) -> tuple[DotSide, DotSide]:
@@ -289,8 +295,7 @@ def dot_sides(op: Op) -> tuple[DotSide, DotSide]:
 
 
 def _indices(op: Op) -> Value:
-    count: int = op.attrs.get("count", 1)
-    return op.operands[count]
+    return op.operands[op.attrs.get("count", 1)]
 
 
 def moved(op: Op) -> Value:

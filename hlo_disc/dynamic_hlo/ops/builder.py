@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, substitute, with_results
 from hlo_disc.dynamic_hlo.ops.table import infer
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -20,11 +22,13 @@ class GraphBuilder:
         self.facts = facts
         self.ops: list[Op] = []
 
-    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> Value:
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Unpack[Attributes]) -> Value:
         """Append an op and return its only result. Raises ShapeError when the operands cannot agree."""
         return self.multi(name, operands, loc, **attrs)[0]
 
-    def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> tuple[Value, ...]:
+    def multi(
+        self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Unpack[Attributes]
+    ) -> tuple[Value, ...]:
         """Append an op and return all its results. Inferred sizes get the form that equal sizes already have."""
         op = Op(name, tuple(operands), attrs, loc)
         types = [(np.dtype(dtype), canonical_shape(self.facts, shape)) for dtype, shape in infer(op, self.facts)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
@@ -23,7 +24,7 @@ U32, U64, F32, F64 = map(np.dtype, (np.uint32, np.uint64, np.float32, np.float64
 class Maker(Protocol):
     """A graph under construction, as formulas see it."""
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Unpack[Attributes]) -> Value:
         """Append an op with one result."""
 
     def constant(self, value: np.ndarray) -> Value:
@@ -66,7 +67,7 @@ class Array:
         """Wrap another value of the same graph."""
         return type(self)(self.r, value)
 
-    def emit(self: A, name: str, *others: Array, **attrs: object) -> A:
+    def emit(self: A, name: str, *others: Array, **attrs: Unpack[Attributes]) -> A:
         """Emit an op on operands as they are."""
         return self.of(self.r.emit(name, (self.value, *(x.value for x in others)), **attrs))
 
@@ -74,7 +75,7 @@ class Array:
         """Make a scalar of the same type from a number or a size."""
         return x if isinstance(x, Array) else self.of(scalar(self.r, x, self.dtype))  # type: ignore[return-value]
 
-    def op(self: A, name: str, *others: Term, **attrs: object) -> A:
+    def op(self: A, name: str, *others: Term, **attrs: Unpack[Attributes]) -> A:
         """Emit an elementwise op on operands of one shape."""
         r = self.r
         if not others:
@@ -212,7 +213,7 @@ class PlainMaker:
     def __init__(self, builder: GraphBuilder, loc: str = ""):
         self.builder, self.loc = builder, loc
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: object) -> Value:
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Unpack[Attributes]) -> Value:
         return self.builder.op(name, operands, self.loc, **attrs)
 
     def constant(self, value: np.ndarray) -> Value:

@@ -6,12 +6,13 @@ each emitter's table. A view has one operand, and its row says where its element
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op, Region
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
+from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op
 from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, AxisRule, Link, Part
 from hlo_disc.dynamic_hlo.ops.families import (
     control,
@@ -27,7 +28,6 @@ from hlo_disc.dynamic_hlo.ops.families import (
 from hlo_disc.dynamic_hlo.ops.families.library import TRANSFORMS
 from hlo_disc.dynamic_hlo.ops.inference import Types, broken, describe
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 
@@ -39,54 +39,31 @@ REDUCERS = {
 }  # fmt: skip
 
 
-def _tuple_of(kind: type) -> Callable[[object], bool]:
-    return lambda value: type(value) is tuple and {*map(type, value)} <= {kind}
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int)
-
-
 # What an attribute may be: in words, and as a condition.
 AttributeType = tuple[str, Callable[[Any], bool]]
-DIM: AttributeType = ("a Dim", lambda value: isinstance(value, Dim))
-DIMS: AttributeType = ("a tuple of Dims", _tuple_of(Dim))
-INTS: AttributeType = ("a tuple of ints", _tuple_of(int))
-TEXT: AttributeType = ("a str", lambda value: isinstance(value, str))
+_WORDS = {int: "an int", np.ndarray: "an array", np.dtype: "a numpy.dtype"}
 
-# An attribute means the same wherever it occurs, so its type is a matter of its name.
-ATTRIBUTES: dict[str, AttributeType] = {
-    "value": ("an array", lambda value: isinstance(value, np.ndarray)),
-    **dict.fromkeys(("body", "cond", "select"), ("a Region", lambda value: isinstance(value, Region))),
-    "branches": ("a tuple of Regions", _tuple_of(Region)),
-    "carried": ("an int", _is_int),
-    **dict.fromkeys(("lhs", "rhs", "expr"), DIM),
-    **dict.fromkeys(("relation", "message", "target", "symbol"), TEXT),
-    "args": DIMS,
-    "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
-    "dim": ("an int", _is_int),
-    **dict.fromkeys(("index_vector_dim", "exponent_bits", "mantissa_bits"), ("an int", _is_int)),
-    "direction": (f"one of {', '.join(DIRECTIONS)}", DIRECTIONS.__contains__),
-    "kind": (f"one of {', '.join(REDUCERS)}", REDUCERS.__contains__),
-    **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high", "interior", "window"), DIMS),
-    **dict.fromkeys(("starts", "steps"), DIMS),
-    "first": DIM,
-    **dict.fromkeys(("dims", "perm", "stride", "offset_dims", "collapsed_slice_dims"), INTS),
-    **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), INTS),
-    **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), INTS),
-    **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), INTS),
-    **dict.fromkeys(("strides", "dilations", "base_dilations", "window_dilations"), INTS),
-    **dict.fromkeys(("feature_groups", "batch_groups", "count"), ("an int", _is_int)),
-    **dict.fromkeys(("unique", "stable", "reverse", "tf32"), ("a bool", lambda value: isinstance(value, bool))),
-    "transform": (f"one of {', '.join(TRANSFORMS)}", TRANSFORMS.__contains__),
-    "length": DIMS,
-    "ranks": INTS,
-    **dict.fromkeys(("config", "operand_orders", "result_orders", "aliases"), ("a tuple of tuples", _tuple_of(tuple))),
-    "dtypes": ("a tuple of dtypes", lambda value: all(isinstance(x, np.dtype) for x in value)),
-    "effect": ("a bool", lambda value: isinstance(value, bool)),
+
+def _type_of(annotation: type) -> AttributeType:
+    """Return what an annotation of `Attributes` allows; of a tuple's elements it checks only the outermost type."""
+    if get_origin(annotation) is not tuple:
+        words = _WORDS.get(annotation, f"a {annotation.__name__}")
+        return words, lambda value: isinstance(value, annotation)
+    of = get_args(annotation)[0]
+    kind = get_origin(of) or of
+    if kind is np.dtype:  # each has a class of its own
+        return "a tuple of dtypes", lambda value: type(value) is tuple and all(isinstance(x, kind) for x in value)
+    return f"a tuple of {kind.__name__}s", lambda value: type(value) is tuple and {*map(type, value)} <= {kind}
+
+
+def _word_of(table: Collection[str]) -> AttributeType:
+    return f"one of {', '.join(table)}", table.__contains__
+
+
+ATTRIBUTES = {
+    **{name: _type_of(annotation) for name, annotation in Attributes.__annotations__.items()},
+    **{"direction": _word_of(DIRECTIONS), "kind": _word_of(REDUCERS), "transform": _word_of(TRANSFORMS)},
 }
-
-
 OPS: dict[str, OpDef] = {}
 
 
@@ -97,7 +74,7 @@ def register(rows: Iterable[OpDef]) -> None:
             raise CompileError(f"there is an op {row.name} already")
         for name in row.attrs:
             if name not in ATTRIBUTES:
-                raise CompileError(f"op {row.name}: nothing says what its attribute {name} is; add it to ATTRIBUTES")
+                raise CompileError(f"op {row.name}: nothing says what its attribute {name} is; add it to Attributes")
         OPS[row.name] = row
 
 
@@ -119,10 +96,10 @@ def definition(op: Op) -> OpDef:
         broken(op, f"{len(op.operands)} operands, expected {row.operands}")
     if op.attrs.keys() != {*row.attrs}:
         broken(op, f"attributes {sorted(op.attrs)}, expected {sorted(row.attrs)}")
-    for name in row.attrs:
+    for name, value in op.attrs.items():
         text, fits = ATTRIBUTES[name]
-        if not fits(op.attrs[name]):
-            broken(op, f"attribute {name} = {op.attrs[name]!r} is not {text}")
+        if not fits(value):
+            broken(op, f"attribute {name} = {value!r} is not {text}")
     return row
 
 

@@ -161,8 +161,9 @@ def slice_of_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     (x,), dims = inner.operands, inner.attrs["dims"]
     if not all(are_equal(facts, size, inner.result.shape[wide]) for size, wide in zip(x.shape, dims, strict=True)):
         return None
-    parts = {name: tuple(op.attrs[name][wide] for wide in dims) for name in ("start", "limit", "stride")}
-    return make("broadcast", make("slice", x, **parts), shape=op.result.shape, dims=dims)
+    start, limit = (tuple(op.attrs[name][wide] for wide in dims) for name in ("start", "limit"))
+    cut = make("slice", x, start=start, limit=limit, stride=tuple(op.attrs["stride"][wide] for wide in dims))
+    return make("broadcast", cut, shape=op.result.shape, dims=dims)
 
 
 @rule(SPELLING_RULES, "add")
@@ -236,8 +237,8 @@ def gather_at_one_place(facts: ShapeFacts, op: Op) -> Instead | None:
     starts = [make("constant", value=np.zeros((), indices.dtype))] * x.rank
     for number, axis in enumerate(op.attrs["start_index_map"]):
         place = Dim.const(number)
-        attrs = {"start": (place,), "limit": (place + 1,), "stride": (1,)}
-        one = make("slice", indices, **attrs) if indices.rank else indices
+        cut = make("slice", indices, start=(place,), limit=(place + 1,), stride=(1,))
+        one = cut if indices.rank else indices
         starts[axis] = make("reshape", one, shape=())
     window = make("dynamic_slice", x, *starts, sizes=op.attrs["slice_sizes"])
     return make("reshape", window, shape=op.result.shape)
@@ -285,7 +286,7 @@ def scatter_from_the_beginning(facts: ShapeFacts, op: Op) -> Instead | None:
         return None
     x, indices, *others = op.operands
     nowhere = make("constant", value=np.zeros(0, indices.dtype))
-    return make("scatter", x, nowhere, *others, **{**op.attrs, "start_index_map": (), "index_vector_dim": 0})
+    return make("scatter", x, nowhere, *others, **op.attrs | {"start_index_map": (), "index_vector_dim": 0})
 
 
 ALIKE_RULES = (*EMPTY_RULES, *UNIT_RULES, *SPELLING_RULES)

@@ -264,7 +264,7 @@ def _rebuilt(op: Op, carried: Sequence[_Passed], invariant: Sequence[_Passed], b
     operands = tuple(s.operand for s in slots)
     if _same(op.attrs["cond"], cond) and _same(op.attrs["body"], body) and operands == op.operands:
         return op
-    attrs = {**op.attrs, "cond": cond, "body": body, "carried": len(carried)}
+    attrs = op.attrs | {"cond": cond, "body": body, "carried": len(carried)}
     return make_op("while", operands, attrs, [(s.operand.dtype, s.operand.shape) for s in carried], op.loc)
 
 
@@ -274,7 +274,7 @@ def _rebuilt_case(op: Op, index: Value, slots: Sequence[_Passed], bodies: Sequen
     if all(map(_same, op.attrs["branches"], branches)) and operands == op.operands:
         return op
     types = [(v.dtype, v.shape) for v in branches[0].outputs]
-    return make_op("case", operands, {**op.attrs, "branches": branches}, types, op.loc)
+    return make_op("case", operands, op.attrs | {"branches": branches}, types, op.loc)
 
 
 def _live(op: Op, needed: set[Value]) -> list[int]:

@@ -9,10 +9,10 @@ and the ops after it have the same indices, which an attention needs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, uses
-from hlo_disc.dynamic_hlo.ops.axes import dot_sides
+from hlo_disc.dynamic_hlo.ops.axes import SIDES, dot_sides
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by
 from hlo_disc.dynamic_hlo.passes.rules.rule import Instead, Rule, make, rule
@@ -26,17 +26,18 @@ DOT_RULES: list[Rule] = []
 @rule(DOT_RULES, "dot_general", name="dot_general of transpose")
 def dot_general_of_transpose(facts: ShapeFacts, op: Op) -> Instead | None:
     """dot_general(transpose(x), y) → dot_general(x, y)"""
-    for number, side in enumerate(("lhs", "rhs")):
+    for number, side in enumerate(SIDES):
         inner = made_by(op.operands[number], "transpose")
         if inner is None:
             continue
         perm = inner.attrs["perm"]
         free = [perm[axis] for axis in dot_sides(op)[number].free]
         if free == sorted(free):
-            names = (f"{side}_batch", f"{side}_contract")
-            moved = {name: tuple(perm[axis] for axis in op.attrs[name]) for name in names}
+            attrs = op.attrs.copy()
+            for name in side:
+                attrs[name] = tuple(perm[axis] for axis in op.attrs[name])
             operands = [inner.operands[0] if i == number else value for i, value in enumerate(op.operands)]
-            return make("dot_general", *operands, **{**op.attrs, **moved})
+            return make("dot_general", *operands, **attrs)
     return None
 
 
@@ -55,8 +56,10 @@ def orient_dots(graph: Graph) -> Graph:
         if perm is None:
             return None
         perms[user] = perm
-        attrs = {_OTHER_SIDE.get(name, name): value for name, value in op.attrs.items()}
-        return builder.multi(op.name, op.operands[::-1], op.loc, **attrs)
+        a = op.attrs
+        lhs: Attributes = {"lhs_batch": a["rhs_batch"], "lhs_contract": a["rhs_contract"]}
+        rhs: Attributes = {"rhs_batch": a["lhs_batch"], "rhs_contract": a["lhs_contract"]}
+        return builder.multi(op.name, op.operands[::-1], op.loc, **a | lhs | rhs)
 
     return replaced(graph, turned)
 
@@ -93,7 +96,7 @@ def _batch_split_by(reshape: Op, dot: Op, facts: ShapeFacts) -> Shape | None:
 
 def _sides(dot: Op) -> list[tuple[Value, int]]:
     """Each operand with its batch axis."""
-    return [(x, dot.attrs[f"{side}_batch"][0]) for x, side in zip(dot.operands, ("lhs", "rhs"), strict=True)]
+    return [(x, dot.attrs[batch][0]) for x, (batch, _) in zip(dot.operands, SIDES, strict=True)]
 
 
 def _parted(x: Value, axis: int, sizes: Shape) -> Shape:
@@ -109,22 +112,14 @@ def _has_parts(facts: ShapeFacts, x: Value, axis: int, sizes: Shape) -> bool:
 
 def _split(builder: GraphBuilder, dot: Op, sizes: Shape) -> Value:
     more = len(sizes) - 1
-    attrs: dict[str, Any] = dict(dot.attrs)
+    attrs = dot.attrs.copy()
     made = []
-    for x, side in zip(dot.operands, ("lhs", "rhs"), strict=True):
-        (axis,) = dot.attrs[f"{side}_batch"]
+    for x, (batch, contract) in zip(dot.operands, SIDES, strict=True):
+        (axis,) = dot.attrs[batch]
         made.append(builder.op("reshape", (x,), dot.loc, shape=_parted(x, axis, sizes)))
-        attrs[f"{side}_batch"] = tuple(range(axis, axis + len(sizes)))
-        attrs[f"{side}_contract"] = tuple(a + more * (a > axis) for a in dot.attrs[f"{side}_contract"])
+        attrs[batch] = tuple(range(axis, axis + len(sizes)))
+        attrs[contract] = tuple(a + more * (a > axis) for a in dot.attrs[contract])
     return builder.op("dot_general", made, dot.loc, **attrs)
-
-
-_OTHER_SIDE = {
-    "lhs_batch": "rhs_batch",
-    "rhs_batch": "lhs_batch",
-    "lhs_contract": "rhs_contract",
-    "rhs_contract": "lhs_contract",
-}
 
 
 def _perm_after_exchange(dot: Op, transpose: Op) -> tuple[int, ...] | None:

@@ -21,9 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
+from hlo_disc.dynamic_hlo.ops.axes import SIDES
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
 from hlo_disc.dynamic_hlo.ops.table import kind
@@ -219,7 +221,7 @@ class _Loop:
 
     def _product_of_rows(self, builder: GraphBuilder, dot: Op, rows: Value) -> Value:
         """A row for each turn of a dot whose right operand is the same in all."""
-        attrs = {**dot.attrs, "lhs_contract": tuple(axis + 1 for axis in dot.attrs["lhs_contract"])}
+        attrs = dot.attrs | {"lhs_contract": tuple(axis + 1 for axis in dot.attrs["lhs_contract"])}
         return builder.op("dot_general", (rows, self.outside[dot.operands[1]]), dot.loc, **attrs)
 
     def _all_rows(
@@ -275,13 +277,15 @@ class _Loop:
             tuple(outputs),
         )
         cond = replace(self.cond, inputs=slots(self.cond.inputs, new(inside), new(outside)))
-        attrs = {**self.op.attrs, "cond": cond, "body": body, "carried": len(outputs)}
+        attrs = self.op.attrs | {"cond": cond, "body": body, "carried": len(outputs)}
         operands = slots(self.op.operands, empty, outside)
         return make_op("while", operands, attrs, [(x.dtype, x.shape) for x in outputs], self.op.loc)
 
 
-def _over_turns(dot: Op) -> dict[str, object]:
+def _over_turns(dot: Op) -> Attributes:
     """The numbers of a dot that is contracted over a first axis more."""
-    numbers = {name: dot.attrs[name] for name in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")}
-    moved = {name: tuple(axis + 1 for axis in axes) for name, axes in numbers.items()}
-    return {**dot.attrs, **moved, **{name: (0, *moved[name]) for name in ("lhs_contract", "rhs_contract")}}
+    attrs = dot.attrs.copy()
+    for batch, contract in SIDES:
+        attrs[batch] = tuple(axis + 1 for axis in attrs[batch])
+        attrs[contract] = (0, *(axis + 1 for axis in attrs[contract]))
+    return attrs

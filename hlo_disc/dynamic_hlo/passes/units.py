@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
-from hlo_disc.dynamic_hlo.ops.axes import Affine, Reduced, Relation, Runs, Same, followed, moved, placed
+from hlo_disc.dynamic_hlo.ops.axes import SIDES, Affine, Reduced, Relation, Runs, Same, followed, moved, placed
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region, replaced
 from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind
 from hlo_disc.dynamic_hlo.passes.rules.patterns import is_one, kept_axes
@@ -61,7 +62,7 @@ def _shaped(builder: GraphBuilder, value: Value, like: Value) -> Value:
 def _control_without_units(builder: GraphBuilder, op: Op) -> list[Value]:
     """Regions take and make what is narrow, and reshape it."""
     facts, attrs = builder.facts, op.attrs
-    regions: dict[str, object]
+    regions: Attributes
     if op.name == "while":
         cond, body = attrs["cond"], attrs["body"]
         carried = zip(op.operands, cond.inputs, body.inputs, body.outputs, strict=False)
@@ -76,7 +77,7 @@ def _control_without_units(builder: GraphBuilder, op: Op) -> list[Value]:
         taken = [set(), *(_common_units(facts, *values) for values in inputs)]
         regions = {"branches": tuple(_narrow(facts, b, taken[1:], made) for b in branches)}
     operands = [build(builder, _without(x, gone)) for x, gone in zip(op.operands, taken, strict=True)]
-    results = builder.multi(op.name, operands, op.loc, **{**attrs, **regions})
+    results = builder.multi(op.name, operands, op.loc, **attrs | regions)
     return [_shaped(builder, new, old) for new, old in zip(results, op.results, strict=True)]
 
 
@@ -115,7 +116,7 @@ def _idle(facts: ShapeFacts, relation: Relation, arrays: Sequence[Value]) -> tup
     return gone, {of for axis in gone for of in of_results.get(axis, (axis,)) if of is not None}
 
 
-def _narrowed(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, object]] | None:
+def _narrowed(facts: ShapeFacts, op: Op) -> tuple[list[Instead], Attributes] | None:
     """The operands and attributes of the op without axes of size 1 along which it does nothing; None without any."""
     rule = axis_rule(op)
     if rule is None or rule.attributes is None or op.name in _OTHERWISE:
@@ -172,11 +173,12 @@ def reshape_that_drops_unit_dims_of_broadcast(facts: ShapeFacts, op: Op, inner: 
 def dot_general_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
     """dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) → reshape(dot_general(reshape(x), reshape(y)))"""
     operands: list[Instead] = []
-    attrs = dict(op.attrs)
-    for side, x in zip(("lhs", "rhs"), op.operands, strict=True):
+    attrs = op.attrs.copy()
+    for side, x in zip(SIDES, op.operands, strict=True):
         gone = _units(facts, x.shape, range(x.rank))
         operands.append(_without(x, gone))
-        attrs |= {name: _numbered(attrs[name], gone) for name in (f"{side}_batch", f"{side}_contract")}
+        for name in side:
+            attrs[name] = _numbered(attrs[name], gone)
     if all(x is old for x, old in zip(operands, op.operands, strict=True)):
         return None
     return make("reshape", make("dot_general", *operands, **attrs), shape=op.result.shape)
@@ -198,15 +200,15 @@ def index_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
     implicit = vector == indices.rank or vector in of_indices
     pairs = zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True)
     left = [(axis, along) for axis, along in pairs if axis not in single]
-    numbers = {
+    numbers: Attributes = {
         "offset_dims": _numbered(attrs["offset_dims"], of_windows),
         "collapsed_slice_dims": tuple(sorted({*attrs["collapsed_slice_dims"], *single})),
         "operand_batching_dims": tuple(axis for axis, _ in left),
         "start_indices_batching_dims": _numbered([along for _, along in left], of_indices),
         "index_vector_dim": indices.rank - len(of_indices) if implicit else _numbered([vector], of_indices)[0],
     }
-    if not of_indices and not of_windows and all(attrs[name] == value for name, value in numbers.items()):
+    if not of_indices and not of_windows and numbers.items() <= attrs.items():
         return None
     updates = [_without(update, of_windows) for update in others[: attrs.get("count", 0)]]
     operands = (x, _without(indices, of_indices), *updates, *others[len(updates) :])
-    return make("reshape", make(op.name, *operands, **{**attrs, **numbers}), shape=op.result.shape)
+    return make("reshape", make(op.name, *operands, **attrs | numbers), shape=op.result.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc.dynamic_hlo.ir.graph import Guard, Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, guard_of
 from hlo_disc.dynamic_hlo.print.text import value_type
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _case(printer: _Printer, op: Op) -> Sequence[str]:
 
 
 def _check(printer: _Printer, op: Op) -> Sequence[str]:
-    printer.guard(Guard(**op.attrs))
+    printer.guard(guard_of(op))
     return ()
 
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 def convolution(printer: _Printer, op: Op) -> str:
     attrs = op.attrs
     spatial = len(attrs["strides"])
-    specs = [
-        _axes(attrs[name], letters) for name, letters in (("lhs_spec", "bf"), ("rhs_spec", "oi"), ("out_spec", "bf"))
-    ]
+    specs = _axes(attrs["lhs_spec"], "bf"), _axes(attrs["rhs_spec"], "oi"), _axes(attrs["out_spec"], "bf")
     fields = [
         f"batch_group_count = {attrs['batch_groups']} : i64",
         f"dimension_numbers = #stablehlo.conv<{specs[0]}x{specs[1]}->{specs[2]}>",

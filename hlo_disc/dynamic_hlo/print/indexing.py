@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
+from hlo_disc.dynamic_hlo.ir.attributes import Ints
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.families.indexing import OF_SCATTER
 from hlo_disc.dynamic_hlo.print.text import value_type
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 def _scatter(printer: _Printer, op: Op) -> Sequence[str]:
     attrs, count = op.attrs, 2 * op.attrs["count"] + 1
-    fields = [f"{name} = {list(attrs[ours])}" for ours, name in OF_SCATTER.items() if attrs[ours]]
+    lists = cast("Mapping[str, Ints]", attrs)
+    fields = [f"{name} = {list(lists[ours])}" for ours, name in OF_SCATTER.items() if lists[ours]]
     numbers = ", ".join([*fields, f"index_vector_dim = {attrs['index_vector_dim']}"])
     unique = f"unique_indices = {str(attrs['unique']).lower()}"
     words = f"{{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, {unique}}}"

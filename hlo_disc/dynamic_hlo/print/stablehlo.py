@@ -8,6 +8,7 @@ Constant sizes give the static ops, symbolic ones the dynamic ops, whose shape o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -375,7 +376,7 @@ def _slice(printer: _Printer, op: Op) -> str:
 
 def _gather(printer: _Printer, op: Op) -> str:
     attrs, sizes = op.attrs, op.attrs["slice_sizes"]
-    lists = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
+    lists: Final = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
     fields = [f"{name} = {listed(attrs[name])}" for name in (*lists, "start_index_map") if attrs[name]]
     fields.append(f"index_vector_dim = {attrs['index_vector_dim']}")
     numbers = f"dimension_numbers = #stablehlo.gather<{', '.join(fields)}>, indices_are_sorted = false"

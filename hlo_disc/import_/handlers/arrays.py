@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
 from hlo_disc.dynamic_hlo.ops import expr
@@ -15,7 +16,7 @@ from hlo_disc.dynamic_hlo.ops.expr import I32, Term, scalar
 from hlo_disc.dynamic_hlo.ops.families.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.import_.construction import Construction
-from hlo_disc.import_.handlers.gather import Numbers, make_take
+from hlo_disc.import_.handlers.gather import make_take
 from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
 from hlo_disc.import_.sizes.shapes import Operand
 
@@ -127,12 +128,12 @@ class Array(expr.Array):
     def gather(self, indices: Array, depth: int) -> Array:
         """Gather the elements at vectors of `depth` indices, on the last axis; of the other axes all."""
         numbers, sizes = _places(self, indices, depth), (*(ONE,) * depth, *self.shape[depth:])
-        return self.emit("gather", indices, **numbers, slice_sizes=sizes)
+        return self.emit("gather", indices, **numbers | {"slice_sizes": sizes})
 
     def scatter(self, indices: Array, updates: Array, depth: int, kind: str = "set") -> Array:
         """Combine updates into such positions. kind: as in `combining`."""
         numbers, body = _places(self, indices, depth), combining(self.r, kind, self.dtype)
-        return self.emit("scatter", indices, updates, **numbers, unique=False, count=1, body=body)
+        return self.emit("scatter", indices, updates, **numbers | {"unique": False, "count": 1, "body": body})
 
 
 def _corner(x: Array, axis: int, start: Array) -> list[Array]:
@@ -149,7 +150,7 @@ def combining(r: Construction, kind: str, dtype: np.dtype) -> Region:
     return monoid_region(BOOLEAN.get(kind, kind) if dtype == expr.BOOL else kind, dtype)
 
 
-def _places(x: Array, indices: Array, depth: int) -> Numbers:
+def _places(x: Array, indices: Array, depth: int) -> Attributes:
     """Return the dimension numbers of a gather from the first `depth` axes, or of a scatter into them."""
     batch, indexed = indices.rank - 1, tuple(range(depth))
     return {
@@ -190,7 +191,7 @@ def joined(arrays: Sequence[Array], axis: int) -> Array:
     return Array(r, make_concatenate(r, [x.value for x in arrays], axis % arrays[0].rank))
 
 
-def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: object) -> list[Array]:
+def emit_all(r: Construction, name: str, arrays: Iterable[Array], **attrs: Unpack[Attributes]) -> list[Array]:
     """Emit an op with several results."""
     return [Array(r, x) for x in r.emit_all(name, [x.value for x in arrays], **attrs)]
 
@@ -211,8 +212,10 @@ def dot(
     for i, j in (*((k, k) for k in range(batch)), *zip(lhs, rhs, strict=True)):
         a.r.equal(a.shape[i], b.shape[j], f"dimensions {i} and {j} of the operands")
     lead = tuple(range(batch))
-    numbers = {"lhs_batch": lead, "rhs_batch": lead, "lhs_contract": tuple(lhs), "rhs_contract": tuple(rhs)}
-    return a.emit("dot_general", b, **numbers, dtype=np.dtype(dtype or a.dtype), tf32=False)
+    return a.emit(
+        "dot_general", b, lhs_batch=lead, rhs_batch=lead, lhs_contract=tuple(lhs), rhs_contract=tuple(rhs),
+        dtype=np.dtype(dtype or a.dtype), tf32=False,
+    )  # fmt: skip
 
 
 def eps(dtype: np.dtype) -> float:

@@ -57,8 +57,8 @@ def _convert(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
 
 
 def _reduce_precision(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
-    names = ("exponent_bits", "mantissa_bits")
-    return r.emit("reduce_precision", (r.data(operands[0]),), **{name: r.attr(op, name, integer) for name in names})
+    exponent, mantissa = (r.attr(op, name, integer) for name in ("exponent_bits", "mantissa_bits"))
+    return r.emit("reduce_precision", (r.data(operands[0]),), exponent_bits=exponent, mantissa_bits=mantissa)
 
 
 def _select(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:

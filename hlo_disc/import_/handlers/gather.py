@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypedDict, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.families.indexing import OF_SCATTER
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
@@ -24,17 +25,6 @@ if TYPE_CHECKING:
     from hlo_disc.mlir import ir
 
 
-class Numbers(TypedDict):
-    """The dimension numbers of a gather, and of a scatter under the same names."""
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...]
-    start_indices_batching_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    index_vector_dim: int
-
-
 OF_GATHER = {name: name for name in OF_SCATTER}
 _IN_PYTHON = {**OF_SCATTER, "start_index_map": "scattered_dims_to_operand_dims"}
 
@@ -45,17 +35,17 @@ class _Written(Protocol):
     index_vector_dim: int
 
 
-def numbers_of(written: _Written, names: Mapping[str, str]) -> Numbers:
+def numbers_of(written: _Written, names: Mapping[str, str]) -> Attributes:
     """Decode dimension numbers. names: what the lists of axes are called there, by their names in a gather."""
     axes = {own: tuple(getattr(written, name)) for own, name in names.items()}
-    return cast("Numbers", {**axes, "index_vector_dim": written.index_vector_dim})
+    return cast("Attributes", {**axes, "index_vector_dim": written.index_vector_dim})
 
 
-def _gather_numbers(attribute: ir.Attribute) -> Numbers:
+def _gather_numbers(attribute: ir.Attribute) -> Attributes:
     return numbers_of(stablehlo.GatherDimensionNumbers(attribute), OF_GATHER)
 
 
-def _scatter_numbers(attribute: ir.Attribute) -> Numbers:
+def _scatter_numbers(attribute: ir.Attribute) -> Attributes:
     return numbers_of(stablehlo.ScatterDimensionNumbers(attribute), _IN_PYTHON)
 
 
@@ -144,7 +134,7 @@ def _dynamic_gather(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     return make_gather(r, r.data(operands[0]), operands[1], numbers, r.sizes(operands[2]))
 
 
-def make_gather(r: Reader, x: Value, indices: Operand, numbers: Numbers, sizes: Shape) -> Value:
+def make_gather(r: Reader, x: Value, indices: Operand, numbers: Attributes, sizes: Shape) -> Value:
     """Gather windows of an operand. numbers: the axes, by the names of DHLO's attributes."""
     # Nothing is taken where there is no index: a gather of no elements from an empty dimension is fine.
     index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else r.data(indices).shape
@@ -163,10 +153,10 @@ def make_gather(r: Reader, x: Value, indices: Operand, numbers: Numbers, sizes: 
     pairs = zip(numbers["operand_batching_dims"], numbers["start_indices_batching_dims"], strict=True)
     for axis, index_axis in pairs:
         r.equal(x.shape[axis], at.shape[index_axis], f"batching dimensions {axis} and {index_axis}")
-    return r.emit("gather", (x, at), **numbers, slice_sizes=sizes)
+    return r.emit("gather", (x, at), **numbers | {"slice_sizes": sizes})
 
 
-def _index_fits(r: Reader, numbers: Numbers, indices: Shape) -> None:
+def _index_fits(r: Reader, numbers: Attributes, indices: Shape) -> None:
     """Require that an index vector has one entry for each axis that it indexes."""
     vector, count = numbers["index_vector_dim"], len(numbers["start_index_map"])
     length = indices[vector] if vector < len(indices) else ONE
@@ -200,7 +190,7 @@ def make_scatter(
     xs: Sequence[Value],
     at: Value,
     updates: Sequence[Value],
-    numbers: Numbers,
+    numbers: Attributes,
     combining: tuple[Region, tuple[Value, ...]],
     unique: bool = False,
 ) -> Sequence[Value]:
@@ -209,7 +199,8 @@ def make_scatter(
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)
     body, captured = combining
-    return r.emit_all("scatter", (*xs, at, *updates, *captured), **numbers, unique=unique, count=len(xs), body=body)
+    attrs = numbers | {"unique": unique, "count": len(xs), "body": body}
+    return r.emit_all("scatter", (*xs, at, *updates, *captured), **attrs)
 
 
 def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
@@ -217,7 +208,7 @@ def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
     return value if value.dtype == dtype else r.emit("convert", (value,), dtype=dtype)
 
 
-def _scatter_fits(r: Reader, numbers: Numbers, shape: Shape, indices: Shape, updates: Shape) -> None:
+def _scatter_fits(r: Reader, numbers: Attributes, shape: Shape, indices: Shape, updates: Shape) -> None:
     _index_fits(r, numbers, indices)
     vector, dropped = numbers["index_vector_dim"], numbers["collapsed_slice_dims"] + numbers["operand_batching_dims"]
     batch = [n for axis, n in enumerate(indices) if axis != vector]

@@ -454,8 +454,9 @@ class Reader(Construction):
         if type(condition) is not Symbolic or not condition.exact:
             self.unsupported("an assertion about data is not supported")
         self._need_no_wrapping(condition)
-        args = tuple(d for x in values for d in (x.elements if type(x) is Symbolic else (ZERO,)))
-        if any(not isinstance(d, Dim) or is_opaque(d) for d in args):
+        given = [d for x in values for d in (x.elements if type(x) is Symbolic else (ZERO,))]
+        args = tuple(d for d in given if isinstance(d, Dim) and not is_opaque(d))
+        if len(args) < len(given):
             args = ()
         message = symbols.message(self.attr(op, "error_message", text), len(args))
         for part in conjuncts(condition.elements[0]):
@@ -466,11 +467,10 @@ class Reader(Construction):
             if not isinstance(part, Compare):
                 part = Compare("==", self.evaluator.scalar.number(part), ONE)
             if self.nested:
-                rest: dict[str, Any] = {"lhs": part.lhs, "relation": part.relation, "rhs": part.rhs}
-                self.emit_all("check", **rest, message=message, args=args)
+                self.emit_all("check", lhs=part.lhs, relation=part.relation, rhs=part.rhs, message=message, args=args)
                 continue
             self._required.add((part.lhs, part.relation, part.rhs))
-            self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))  # type: ignore[arg-type]
+            self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))
             symbols.add_fact(self.facts, part.lhs, part.relation, part.rhs)
         return ()
 

@@ -14,7 +14,7 @@ import numpy as np
 from hlo_disc.abi import ALIGNMENT, ASKED_BITS, BEYOND_MEMORY, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
 from hlo_disc.compiled.program import GuardRow, LibraryCall, PackRow
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, guard_of, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.shapes import has_products
 from hlo_disc.errors import CompileError
@@ -112,7 +112,7 @@ class Flow:
         self.device, self.decisive, self.deferred = device, decisive, deferred
         self.steps, self.packs = tuple(scheduled.steps.values()), scheduled.packs
         self.symbols = tuple(sorted(graph.bindings))
-        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
+        self.guards = (*graph.guards, *(guard_of(op) for op in plan.host_ops("check")))
         self.outputs = plan.scope.outputs
         self._needs = list(dict.fromkeys(s.sized.real(c.variant.fast_bytes()) for s in self.steps for c in s.choices))
         sizes = sum(v.rank for v in self.outputs)

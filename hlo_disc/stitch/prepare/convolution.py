@@ -15,9 +15,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal, Unpack
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, replaced
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
@@ -68,10 +70,10 @@ class _Lowering:
         value = (self._sum_of_products if multiply else self._dot)(x, w, contracted, result)
         return self._typed(value)
 
-    def _emit(self, name: str, operands: Sequence[Value], **attrs: object) -> Value:
+    def _emit(self, name: str, operands: Sequence[Value], **attrs: Unpack[Attributes]) -> Value:
         return self.builder.op(name, operands, self.op.loc, **attrs)
 
-    def _spec(self, spec: str, names: Sequence[str], prefix: str) -> list[str]:
+    def _spec(self, spec: Literal["lhs_spec", "rhs_spec", "out_spec"], names: Sequence[str], prefix: str) -> list[str]:
         """Return the names of an operand's axes, in its own order."""
         named = zip(self.attrs[spec], [*names, *(f"{prefix}{i}" for i in range(self.spatial))], strict=True)
         return [name for _, name in sorted(named)]
@@ -100,7 +102,7 @@ class _Lowering:
         moved = [i for i in range(self.spatial) if self.windows[i] is not ONE or self.attrs["strides"][i] != 1]
         if not moved:
             return _Named(x, tuple(names))
-        attrs = {
+        attrs: Attributes = {
             "dims": tuple(self.attrs["lhs_spec"][2 + i] for i in moved),
             "sizes": tuple(out[self.attrs["out_spec"][2 + i]] for i in moved),
             "window": tuple(self.windows[i] for i in moved),
@@ -203,13 +205,15 @@ class _Lowering:
         """Build a dot. The operand whose axes come last in the result runs along the vectors."""
         lhs, rhs = (x, w) if result[-1] == "f" else (w, x)
         shared = ("g",) * (self.groups > 1)
-        numbers = {
+        attrs: Attributes = {
             "lhs_batch": lhs.axes(shared),
             "rhs_batch": rhs.axes(shared),
             "lhs_contract": lhs.axes(contracted),
             "rhs_contract": rhs.axes(contracted),
+            "dtype": self.attrs["dtype"],
+            "tf32": False,
         }
-        value = self._emit("dot_general", [lhs.value, rhs.value], **numbers, dtype=self.attrs["dtype"], tf32=False)
+        value = self._emit("dot_general", [lhs.value, rhs.value], **attrs)
         free = [name for side in (lhs, rhs) for name in side.names if name not in (*contracted, *shared)]
         return self._ordered(_Named(value, (*shared, *free)), result)
 
@@ -263,7 +267,7 @@ class _Lowering:
             value = self._emit("reshape", [value], shape=want.shape)
         if value.shape != want.shape and value.op is self.builder.ops[-1]:
             last = self.builder.ops.pop()
-            attrs = {**last.attrs, "shape": want.shape} if "shape" in last.attrs else last.attrs
+            attrs = last.attrs | {"shape": want.shape} if "shape" in last.attrs else last.attrs
             self.builder.ops.append(make_op(last.name, last.operands, attrs, [(want.dtype, want.shape)], last.loc))
             value = self.builder.ops[-1].result
         return value

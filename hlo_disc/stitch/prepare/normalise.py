@@ -51,7 +51,7 @@ def _spelled(tf32: bool, builder: GraphBuilder, op: Op, _: Op) -> Sequence[Value
         return [_select_and_scatter(builder, op, operands)]
     if kind(op) == "cumulative" and operands[0].shape[op.attrs["dim"]] is ONE:  # of one element each
         return operands[: len(op.results)]
-    attrs = {**op.attrs, "tf32": False} if op.attrs.get("tf32") and not tf32 else op.attrs
+    attrs = op.attrs | {"tf32": False} if op.attrs.get("tf32") and not tf32 else op.attrs
     if operands == [*op.operands] and attrs is op.attrs:
         return None
     return builder.multi(op.name, operands, op.loc, **attrs)
@@ -105,10 +105,10 @@ def _wide_reduce(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
 def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
     """Select each window's element, then combine for each element the windows that selected it."""
     x, source, init, *captured = operands
-    attrs = {name: op.attrs[name] for name in ("window", "strides", "low", "high")}
-    select, combine = op.attrs["select"], op.attrs["body"]
-    places = builder.op("select_windows", [x, *captured], op.loc, **attrs, shape=source.shape, body=select)
-    return builder.op("window_scatter", [places, source, init, *captured], op.loc, **attrs, shape=x.shape, body=combine)
+    attrs = op.attrs.copy()
+    select = attrs.pop("select")
+    places = builder.op("select_windows", [x, *captured], op.loc, **attrs | {"shape": source.shape, "body": select})
+    return builder.op("window_scatter", [places, source, init, *captured], op.loc, **attrs | {"shape": x.shape})
 
 
 def _cut(

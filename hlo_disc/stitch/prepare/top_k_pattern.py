@@ -22,7 +22,7 @@ def cut_sorts(graph: Graph) -> Graph:
             return op.operands
         if old not in lengths:
             return None
-        return builder.multi("sort_first", op.operands, op.loc, **op.attrs, first=lengths[old])
+        return builder.multi("sort_first", op.operands, op.loc, **op.attrs | {"first": lengths[old]})
 
     return replaced(graph, cut)
 

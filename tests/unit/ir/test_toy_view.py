@@ -15,7 +15,8 @@ from graphs.dhlo import make_graph
 
 import hlo_disc
 from hlo_disc.benchmark.cost import work
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes, Ints
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
 from hlo_disc.dynamic_hlo.ops.axes import (
     ELEMENTWISE,
     Affine,
@@ -29,7 +30,7 @@ from hlo_disc.dynamic_hlo.ops.axes import (
     whole,
 )
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.ops.table import ATTRIBUTES, DIMS, INTS, OPS, axis_rule, register
+from hlo_disc.dynamic_hlo.ops.table import OPS, axis_rule, register
 from hlo_disc.dynamic_hlo.passes.alike import alike
 from hlo_disc.dynamic_hlo.passes.rules.equal import equal
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -235,7 +236,7 @@ def test_rules_name_the_attributes_that_speak_of_axes() -> None:
     single = ("dim", "index_vector_dim")
     for name, row in OPS.items():
         if row.axes is not None and row.axes.attributes is not None:
-            speaks = {a for a in row.attrs if a in single or ATTRIBUTES[a] in (INTS, DIMS)}
+            speaks = {a for a in row.attrs if a in single or Attributes.__annotations__[a] in (Ints, Shape)}
             assert speaks == set(row.axes.attributes), name
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from hlo_disc.errors import UnsupportedOpError
 # A Fourier transform as a custom call, and the runtime's handler of it.
 FFT_CALL = "hlo_disc.fft"
 # What a dump calls the attributes of a custom call for which StableHLO has no words.
-ORDERS = {"operand_orders": "hlo_disc.operand_orders", "result_orders": "hlo_disc.result_orders"}
+ORDERS: Mapping[Literal["operand_orders", "result_orders"], str] = {
+    "operand_orders": "hlo_disc.operand_orders",
+    "result_orders": "hlo_disc.result_orders",
+}
 TRANSFORMS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 

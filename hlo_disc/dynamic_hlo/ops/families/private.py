@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 # The type of a place in a window's reach: import sees to it that there are not more.
 PLACE = np.dtype(np.int32)
 
-_ALONG = ("dims", "sizes", "window", "strides", "dilations")
+_ALONG: Final = ("dims", "sizes", "window", "strides", "dilations")
 _WINDOWS = ("shape", "window", "strides", "low", "high", "body")
 
 

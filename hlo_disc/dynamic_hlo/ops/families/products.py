@@ -8,9 +8,11 @@ input feature, spatial …); `reversal` lists the spatial dims whose window is t
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
@@ -43,7 +45,7 @@ def infer_dot_general(op: Op, facts: ShapeFacts) -> Types:
 
 def dot_general(a: Array, b: Array, *, dtype: np.dtype, tf32: bool, **numbers: Ints) -> Array:
     """Multiply and sum. tf32: f32 operands may be rounded to TF32's 11 digits; the reference does not round them."""
-    left, right = sides_of(numbers, a.ndim, b.ndim)
+    left, right = sides_of(cast("Attributes", numbers), a.ndim, b.ndim)
     batch, contract = [a.shape[i] for i in left.batch], math.prod(a.shape[i] for i in left.contract)
     for i, j in zip(left.batch + left.contract, right.batch + right.contract, strict=True):
         if a.shape[i] != b.shape[j]:
@@ -94,15 +96,15 @@ def _need_spatial(op: Op) -> int:
     """Return the number of spatial dims, after checking everything that has one entry for each."""
     (x, w), attrs = op.operands, op.attrs
     spatial = x.rank - 2
-    for name in ("lhs_spec", "rhs_spec", "out_spec"):
-        if sorted(attrs[name]) != list(range(x.rank)) or w.rank != x.rank or spatial < 0:
-            broken(op, f"{name} {attrs[name]} must name every axis of rank {x.rank} and {w.rank}")
+    for spec in ("lhs_spec", "rhs_spec", "out_spec"):
+        if sorted(attrs[spec]) != list(range(x.rank)) or w.rank != x.rank or spatial < 0:
+            broken(op, f"{spec} {attrs[spec]} must name every axis of rank {x.rank} and {w.rank}")
     for name in ("strides", "base_dilations", "window_dilations", "low", "high"):
         if len(attrs[name]) != spatial:
             broken(op, f"{name} {attrs[name]} must have one entry for each of {spatial} spatial dims")
-    for name in ("strides", "base_dilations", "window_dilations"):
-        if any(n < 1 for n in attrs[name]):
-            broken(op, f"{name} {attrs[name]} must be positive")
+    for step in ("strides", "base_dilations", "window_dilations"):
+        if any(n < 1 for n in attrs[step]):
+            broken(op, f"{step} {attrs[step]} must be positive")
     if len(set(attrs["reversal"])) != len(attrs["reversal"]) or not set(attrs["reversal"]) <= set(range(spatial)):
         broken(op, f"reversal {attrs['reversal']} must be distinct spatial dims below {spatial}")
     groups = attrs["feature_groups"], attrs["batch_groups"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
 from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, over_windows
 from hlo_disc.dynamic_hlo.ops.families.views import pad
@@ -34,7 +34,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import dilated, padded, positions
 
-WINDOW = ("window", "strides", "base_dilations", "window_dilations", "low", "high")
+WINDOW: Final = ("window", "strides", "base_dilations", "window_dilations", "low", "high")
 UFUNCS = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -112,13 +112,13 @@ def _need_body(op: Op, xs: Sequence[Value], inits: Sequence[Value]) -> None:
 
 
 def _need_region(
-    op: Op, name: str, combined_types: Sequence[np.dtype], results: Sequence[np.dtype], others: int | None = None
+    op: Op, name: Literal["body", "select"], types: Sequence[np.dtype], results: Sequence[np.dtype], others: int = 0
 ) -> None:
-    region: Region = op.attrs[name]
-    captured = op.operands[2 * len(combined_types) if others is None else others :]
+    region = op.attrs[name]
+    captured = op.operands[others or 2 * len(types) :]
     for value in captured:
         need_scalar(op, value, "a captured value")
-    wanted = [*combined_types, *combined_types, *(v.dtype for v in captured)]
+    wanted = [*types, *types, *(v.dtype for v in captured)]
     if [v.dtype for v in region.inputs] != wanted or [v.dtype for v in region.outputs] != list(results):
         broken(op, f"{name} is from {list(region.inputs)} to {list(region.outputs)}, not from {wanted} to {results}")
     if any(v.rank for v in (*region.inputs, *region.outputs)):

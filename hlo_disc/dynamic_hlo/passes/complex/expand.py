@@ -135,7 +135,7 @@ def _constant(e: Block, op: Op) -> Pair:
 
 
 def _iota(e: Block, op: Op) -> Pair:
-    re = e.b.op("iota", [], op.loc, **{**op.attrs, "dtype": part_dtype(op.result.dtype)})
+    re = e.b.op("iota", [], op.loc, **op.attrs | {"dtype": part_dtype(op.result.dtype)})
     return Pair(re, e.zeros(re, op.loc))
 
 
@@ -181,12 +181,12 @@ def _combine(e: Block, op: Op) -> Pair | None:
     """An op with a combining body: on each part alone where no part of the result needs the other one."""
     body = expand_region(e.b.facts, op.attrs["body"])
     if len(op.results) == 1 and is_complex(op.results[0]) and len(body.inputs) == 4:
-        alone = [_one_part(body, k) for k in range(2)]
-        if None not in alone:
+        alone = [part for k in range(2) if (part := _one_part(body, k)) is not None]
+        if len(alone) == 2:
             results = []
             for k, region in enumerate(alone):
                 operands = [e.part(x, k) for x in op.operands]
-                results.append(e.b.op(op.name, operands, op.loc, **{**op.attrs, "body": region}))
+                results.append(e.b.op(op.name, operands, op.loc, **op.attrs | {"body": region}))
             return Pair(*results)
     return _with_regions(e, op)  # type: ignore[func-returns-value]
 

@@ -26,7 +26,7 @@ def _long_dot(e: Block, op: Op) -> Pair | None:
     """
     x, y = op.operands
     dtype = part_dtype(op.attrs["dtype"])
-    attrs = {**op.attrs, "dtype": dtype}
+    attrs = op.attrs | {"dtype": dtype}
     parts_at = op.result.rank
     left = e.memory(x) if is_complex(x) else e.reals[x]
     if is_complex(x) and is_complex(y):
@@ -122,7 +122,7 @@ def _matrix(e: Block, value: Value, column: int, row: int) -> Value:
 def _convolution(e: Block, op: Op) -> Pair | None:
     """Twice the features: as in a dot, the parts of the operand are summed over and those of the result are columns."""
     (x, w), dtype = op.operands, part_dtype(op.attrs["dtype"])
-    attrs = {**op.attrs, "dtype": dtype}
+    attrs = op.attrs | {"dtype": dtype}
 
     def convolved(x: Value, w: Value) -> Value:
         operands = [v if v.dtype == dtype else e.b.op("convert", [v], op.loc, dtype=dtype) for v in (x, w)]

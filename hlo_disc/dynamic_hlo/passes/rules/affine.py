@@ -5,6 +5,7 @@ JAX writes `x[::-1]` and `x[::2]` so where a size is no number.
 
 from __future__ import annotations
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.passes.rules.patterns import are_equal, broadcast_scalar, scalar_dim
@@ -79,7 +80,7 @@ def gather_of_evenly_spaced_places(facts: ShapeFacts, op: Op) -> Instead | None:
     if places is None or span is None:
         return None
     (axis, _, step), x = places, op.operands[0]
-    attrs = {
+    attrs: Attributes = {
         "start": tuple(span[0] if other == axis else ZERO for other in range(x.rank)),
         "limit": tuple(span[1] if other == axis else size for other, size in enumerate(x.shape)),
         "stride": tuple(abs(step) if other == axis else 1 for other in range(x.rank)),

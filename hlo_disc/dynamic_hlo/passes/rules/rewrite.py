@@ -8,11 +8,13 @@ inputs become their canonical representatives, so that later stages may compare 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import Unpack, cast
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import (
     Graph,
@@ -57,8 +59,7 @@ def dce(graph: Graph) -> Graph:
 
 
 def _always_holds(check: Op, facts: ShapeFacts) -> bool:
-    lhs, relation, rhs = (check.attrs[name] for name in ("lhs", "relation", "rhs"))
-    return facts.holds(lhs, relation, rhs) is Truth.YES
+    return facts.holds(check.attrs["lhs"], check.attrs["relation"], check.attrs["rhs"]) is Truth.YES
 
 
 def cse(graph: Graph) -> Graph:
@@ -87,7 +88,7 @@ def _key(attribute: object) -> Hashable:
     return type(attribute).__name__, attribute
 
 
-def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, object]) -> Op:
+def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Attributes) -> Op:
     """Append `op` with new operands and attributes; the same object when they are the same."""
     known = attrs is op.attrs and all([canonical_shape(builder.facts, x.shape) is x.shape for x in op.results])
     if known and operands == op.operands:
@@ -99,7 +100,7 @@ def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: 
     return builder.ops[-1]
 
 
-def _canonical(attrs: Mapping[str, object], facts: ShapeFacts) -> Mapping[str, object]:
+def _canonical(attrs: Attributes, facts: ShapeFacts) -> Attributes:
     changed = {}
     for name, value in attrs.items():
         new = value
@@ -109,7 +110,7 @@ def _canonical(attrs: Mapping[str, object], facts: ShapeFacts) -> Mapping[str, o
             new = canonical_shape(facts, value)
         if new is not value:
             changed[name] = new
-    return {**attrs, **changed} if changed else attrs
+    return cast("Attributes", {**attrs, **changed}) if changed else attrs
 
 
 class _RuleBuilder(GraphBuilder):
@@ -124,7 +125,7 @@ class _RuleBuilder(GraphBuilder):
             for root in rule.roots or OPS:
                 self._rules.setdefault(root, []).append(rule)
 
-    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: object) -> Value:
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Unpack[Attributes]) -> Value:
         super().multi(name, operands, loc, **attrs)
         return self.simplify(self.ops[-1])
 

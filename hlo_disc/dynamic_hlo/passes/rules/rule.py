@@ -12,11 +12,12 @@ that the facts allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable
+from typing import NamedTuple, Unpack, overload
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.rules.patterns import made_by
@@ -29,7 +30,7 @@ class NewOp(NamedTuple):
 
     name: str
     operands: tuple[Instead, ...]
-    attrs: Mapping[str, Any]
+    attrs: Attributes
 
 
 Instead = Value | NewOp  # what stands in an op's place
@@ -37,7 +38,7 @@ Look = Callable[[ShapeFacts, Op], Instead | None]
 LookInside = Callable[[ShapeFacts, Op, Op], Instead | None]
 
 
-def make(name: str, /, *operands: Instead, **attrs: object) -> NewOp:
+def make(name: str, /, *operands: Instead, **attrs: Unpack[Attributes]) -> NewOp:
     """The op `name` of values, or of ops to build before it."""
     return NewOp(name, operands, attrs)
 

@@ -173,7 +173,7 @@ def slice_of_slice(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     starts, limits, strides = [], [], []
     for axis, within in enumerate(inner.attrs["stride"]):
         first, last = inner.attrs["start"][axis], inner.attrs["limit"][axis]
-        start, limit, stride = (op.attrs[name][axis] for name in ("start", "limit", "stride"))
+        start, limit, stride = op.attrs["start"][axis], op.attrs["limit"][axis], op.attrs["stride"][axis]
         # Past a stride, the outer limit names no element of the operand unless the outer slice takes everything.
         if within != 1 and not (start is ZERO and limit is inner.result.shape[axis] and stride == 1):
             return None
@@ -187,8 +187,10 @@ def slice_of_slice(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
 def slice_of_transpose(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
     """slice(transpose(x)) → transpose(slice(x))"""
     perm = inner.attrs["perm"]
-    attrs = {name: tuple(value[perm.index(axis)] for axis in range(len(perm))) for name, value in op.attrs.items()}
-    return make("transpose", make("slice", *inner.operands, **attrs), perm=perm)
+    places = [perm.index(axis) for axis in range(len(perm))]
+    start, limit = (tuple(op.attrs[name][place] for place in places) for name in ("start", "limit"))
+    stride = tuple(op.attrs["stride"][place] for place in places)
+    return make("transpose", make("slice", *inner.operands, start=start, limit=limit, stride=stride), perm=perm)
 
 
 @rule(VIEW_RULES, "gather")
@@ -202,7 +204,7 @@ def gather_by_unit_vectors(facts: ShapeFacts, op: Op) -> Instead | None:
     if not same_shape(facts, indices.shape, wide.shape[:vector] + wide.shape[vector + 1 :]):
         return None
     batching = tuple(axis - (axis > vector) for axis in op.attrs["start_indices_batching_dims"])
-    attrs = {**op.attrs, "start_indices_batching_dims": batching, "index_vector_dim": indices.rank}
+    attrs = op.attrs | {"start_indices_batching_dims": batching, "index_vector_dim": indices.rank}
     return make("gather", x, indices, **attrs)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.windows import padded
@@ -45,19 +46,10 @@ def _make(r: Reader, op: ir.OpView, operands: list[Operand], pairs: Shape) -> Va
 
 
 def make_convolution(
-    r: Reader,
-    x: Value,
-    w: Value,
-    specs: dict[str, tuple[int, ...]],
-    pairs: Shape,
-    *,
-    base_dilations: tuple[int, ...],
-    feature_groups: int,
-    batch_groups: int,
-    **attrs: object,
+    r: Reader, x: Value, w: Value, specs: Attributes, pairs: Shape, **attrs: Unpack[Attributes]
 ) -> Value:
     """Emit a convolution whose operands fit. pairs: the padding of each spatial axis. Others are DHLO's attributes."""
-    groups = feature_groups
+    groups, batch_groups = attrs["feature_groups"], attrs["batch_groups"]
     low, high = pairs[::2], pairs[1::2]
     batch, channels, *sizes = (x.shape[a] for a in specs["lhs_spec"])
     features, inputs, *_ = (w.shape[a] for a in specs["rhs_spec"])
@@ -65,20 +57,10 @@ def make_convolution(
     for count, size, what in ((batch_groups, batch, "the batch"), (groups * batch_groups, features, "the features")):
         if count > 1:
             r.require(size % count, "==", ZERO, f"{what} of {{0}} cannot be divided into {count} groups", (size,))
-    for i, (size, dilation) in enumerate(zip(sizes, base_dilations, strict=True)):
+    for i, (size, dilation) in enumerate(zip(sizes, attrs["base_dilations"], strict=True)):
         extent = padded(size, dilation, low[i], high[i], r.facts)
         r.at_most(ZERO, extent, f"spatial dimension {i} would be padded to the size {{1}}")
-    return r.emit(
-        "convolution",
-        (x, w),
-        **specs,
-        low=low,
-        high=high,
-        base_dilations=base_dilations,
-        feature_groups=groups,
-        batch_groups=batch_groups,
-        **attrs,
-    )
+    return r.emit("convolution", (x, w), **specs | attrs | {"low": low, "high": high})
 
 
 def _numbers(r: Reader, op: ir.OpView, name: str, count: int) -> tuple[int, ...]:
@@ -90,7 +72,7 @@ def _true(attribute: ir.Attribute) -> tuple[int, ...]:
     return tuple(i for i, flag in enumerate(ints(attribute)) if flag)
 
 
-def _specs(attribute: ir.Attribute) -> dict[str, tuple[int, ...]]:
+def _specs(attribute: ir.Attribute) -> Attributes:
     numbers = stablehlo.ConvDimensionNumbers(attribute)
     return {
         "lhs_spec": _spec(numbers, "input", "batch", "feature"),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.axes import SIDES
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.frozen import frozen
 from hlo_disc.import_.handlers.arrays import Array
@@ -54,14 +56,12 @@ def make_einsum(r: Reader, op: ir.OpView, config: str, values: list[Value], dtyp
         i, j = a.labels.index(name), b.labels.index(name)
         r.equal(a.value.shape[i], b.value.shape[j], f"dimensions {i} and {j} of the operands, both {name!r},")
     batch, contract = [name for name in both if name in out], [name for name in both if name not in out]
-    numbers = {
-        f"{side}_{what}": tuple(x.labels.index(name) for name in names)
-        for side, x in (("lhs", a), ("rhs", b))
-        for what, names in (("batch", batch), ("contract", contract))
-    }
+    numbers: Attributes = {"dtype": dtype, "tf32": allows_tf32(r, op, a.value.value, b.value.value, dtype)}
+    for x, (batched, contracted) in zip((a, b), SIDES, strict=True):
+        numbers[batched] = tuple(x.labels.index(name) for name in batch)
+        numbers[contracted] = tuple(x.labels.index(name) for name in contract)
     free = [name for x in (a, b) for name in x.labels if name not in both]
-    tf32 = allows_tf32(r, op, a.value.value, b.value.value, dtype)
-    product = a.value.emit("dot_general", b.value, **numbers, dtype=dtype, tf32=tf32)
+    product = a.value.emit("dot_general", b.value, **numbers)
     return _ordered(_Labelled(product, (*batch, *free)), out)
 
 

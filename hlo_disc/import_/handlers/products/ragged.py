@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.axes import SIDES
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.import_.handlers.arrays import Array, iota
-from hlo_disc.import_.handlers.products.dot import Numbers, need_alike, numbers_of
+from hlo_disc.import_.handlers.products.dot import need_alike, numbers_of
 from hlo_disc.import_.handlers.products.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.sizes.shapes import Operand
@@ -22,38 +23,33 @@ if TYPE_CHECKING:
     from hlo_disc.import_.stablehlo.reader import Reader
     from hlo_disc.mlir import ir
 
-_NAMES = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
-
 
 def _ragged_dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     lhs, rhs, sizes = map(r.data, operands)
-    numbers = r.attr(op, "ragged_dot_dimension_numbers", _numbers)
-    dot = {name: numbers[name] for name in _NAMES}
+    numbers = r.attr(op, "ragged_dot_dimension_numbers", chlo.RaggedDotDimensionNumbers)
+    groups, dot, dtype = numbers.rhs_group_dimensions, numbers_of(numbers), r.result_type(op)[0]
     need_alike(r, lhs, rhs, dot)
-    dtype = r.result_type(op)[0]
-    dot_of = {"dtype": dtype, "tf32": allows_tf32(r, op, lhs, rhs, dtype)}
-    if len(numbers["ragged"]) != 1 or len(numbers["groups"]) > 1:
+    dot |= {"dtype": dtype, "tf32": allows_tf32(r, op, lhs, rhs, dtype)}
+    if len(numbers.lhs_ragged_dimensions) != 1 or len(groups) > 1:
         r.unsupported("a ragged dot has one ragged dimension and at most one group dimension")
-    (ragged,) = numbers["ragged"]
+    (ragged,) = numbers.lhs_ragged_dimensions
     if ragged in dot["lhs_batch"]:
         _own_axes(r, lhs, sizes, dot["lhs_batch"][: dot["lhs_batch"].index(ragged)])
-        return r.emit("dot_general", (lhs, rhs), **dot, **dot_of)
+        return r.emit("dot_general", (lhs, rhs), **dot)
     mine, theirs = list(dot["lhs_contract"]), list(dot["rhs_contract"])
     if ragged not in mine:
-        (group,) = numbers["groups"]
+        (group,) = groups
         free = [a for a in range(lhs.rank) if a not in (*dot["lhs_batch"], *mine)]
         left = _in_groups(r, lhs, sizes, ragged, (*dot["lhs_batch"], *free[: free.index(ragged)]))
         r.equal(left.shape[0], rhs.shape[group], "the number of group sizes and the group dimension")
-        shifted = {name: _next(dot[name]) for name in ("lhs_batch", "lhs_contract")}
-        shifted["lhs_contract"] = (*shifted["lhs_contract"], 0)
-        rhs_contract = (*dot["rhs_contract"], group)
-        return r.emit("dot_general", (left, rhs), **dot | shifted | {"rhs_contract": rhs_contract}, **dot_of)
+        dot |= {"lhs_batch": _next(dot["lhs_batch"]), "lhs_contract": (*_next(dot["lhs_contract"]), 0)}
+        return r.emit("dot_general", (left, rhs), **dot | {"rhs_contract": (*dot["rhs_contract"], group)})
     at = mine.index(ragged)
     left = _in_groups(r, lhs, sizes, ragged, (*dot["lhs_batch"], *mine[:at]))
     right = _in_groups(r, rhs, sizes, theirs[at], (*dot["rhs_batch"], *theirs[:at]))
-    shifted = {name: _next(dot[name]) for name in _NAMES}
-    shifted |= {name: (0, *shifted[name]) for name in ("lhs_batch", "rhs_batch")}
-    return r.emit("dot_general", (left, right), **shifted, **dot_of)
+    for batch, contract in SIDES:
+        dot[batch], dot[contract] = (0, *_next(dot[batch])), _next(dot[contract])
+    return r.emit("dot_general", (left, right), **dot)
 
 
 def _next(axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,12 +87,6 @@ def _running_sum(sizes: Array, inclusive: bool) -> Array:
     copies = sizes.cast(I64).broadcast((*sizes.shape, sizes.shape[-1]), (*range(rank - 1), rank))
     mine, other = copies.iota(rank - 1, I64), copies.iota(rank, I64)
     return where(other <= mine if inclusive else other < mine, copies, 0).sum(rank)
-
-
-def _numbers(attribute: ir.Attribute) -> Numbers:
-    numbers = chlo.RaggedDotDimensionNumbers(attribute)
-    own = {"ragged": tuple(numbers.lhs_ragged_dimensions), "groups": tuple(numbers.rhs_group_dimensions)}
-    return {**numbers_of(numbers), **own}
 
 
 HANDLERS: dict[str, Handler] = {"chlo.ragged_dot": _ragged_dot}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.families.indexing import OF_SCATTER
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
@@ -74,7 +75,7 @@ def _conv(r: Reader, op: Node, operands: list[Operand]) -> Result:
         own = (getattr(given, f"{side}_{name}_dimension") for name in names)
         return (*own, *getattr(given, f"{side}_spatial_dimensions"))
 
-    specs = {
+    specs: Attributes = {
         "lhs_spec": spec("input", "batch", "feature"),
         "rhs_spec": spec("kernel", "output_feature", "input_feature"),
         "out_spec": spec("output", "batch", "feature"),

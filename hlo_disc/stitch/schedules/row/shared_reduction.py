@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -79,7 +80,7 @@ def of_slices(results: Sequence[Value], slices: int, front: bool) -> tuple[Value
 
 def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim, slices: int) -> list[Op]:
     """Build the ops that reduce the results of slices; a region reduces only non-empty slices."""
-    attrs = {**op.attrs, "dims": (axis,)}
+    attrs = op.attrs | {"dims": (axis,)}
     ops: list[Op] = []
     if op.name == "reduce_with":
         span = Dim.max((cols + (slices - 1)) // slices, Dim.const(1))
@@ -93,5 +94,5 @@ def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim, slices: int) -> li
 def _first(value: Value, axis: int, count: Dim, loc: str) -> Op:
     """Take the first `count` elements of an axis."""
     limit = (*value.shape[:axis], count, *value.shape[axis + 1 :])
-    attrs = {"start": (Dim.const(0),) * value.rank, "limit": limit, "stride": (1,) * value.rank}
+    attrs: Attributes = {"start": (Dim.const(0),) * value.rank, "limit": limit, "stride": (1,) * value.rank}
     return make_op("slice", [value], attrs, [(value.dtype, limit)], loc)

@@ -1,0 +1,95 @@
+"""The types of ops' attributes, by name: an attribute means the same wherever it occurs.
+
+`ops/table.py` derives the checks at run time from the annotations, which are therefore no texts in this file.
+"""
+
+from typing import TypedDict
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Region, Shape
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+Ints = tuple[int, ...]
+Orders = tuple[Ints, ...]
+
+
+class Attributes(TypedDict, total=False):
+    """The attributes of an op: those that its row names. They do not change when the op is made."""
+
+    # what an op gives
+    value: np.ndarray
+    dtype: np.dtype
+    shape: Shape
+    expr: Dim
+    # axes that an op numbers
+    dim: int
+    dims: Ints
+    perm: Ints
+    lhs_batch: Ints
+    rhs_batch: Ints
+    lhs_contract: Ints
+    rhs_contract: Ints
+    lhs_spec: Ints
+    rhs_spec: Ints
+    out_spec: Ints
+    reversal: Ints
+    offset_dims: Ints
+    collapsed_slice_dims: Ints
+    operand_batching_dims: Ints
+    start_indices_batching_dims: Ints
+    start_index_map: Ints
+    index_vector_dim: int
+    # an entry for each axis
+    start: Shape
+    limit: Shape
+    stride: Ints
+    starts: Shape
+    steps: Shape
+    sizes: Shape
+    slice_sizes: Shape
+    low: Shape
+    high: Shape
+    interior: Shape
+    window: Shape
+    strides: Ints
+    dilations: Ints
+    base_dilations: Ints
+    window_dilations: Ints
+    # in which way it computes
+    direction: str
+    kind: str
+    transform: str
+    length: Shape
+    exponent_bits: int
+    mantissa_bits: int
+    feature_groups: int
+    batch_groups: int
+    tf32: bool
+    unique: bool
+    stable: bool
+    reverse: bool
+    first: Dim
+    # regions, and operands that are theirs
+    body: Region
+    cond: Region
+    select: Region
+    branches: tuple[Region, ...]
+    carried: int
+    count: int
+    # checks and sizes that are computed
+    lhs: Dim
+    relation: str
+    rhs: Dim
+    message: str
+    args: Shape
+    symbol: str
+    effect: bool
+    # library calls
+    target: str
+    config: tuple[tuple[str, str, str, object], ...]
+    ranks: Ints
+    dtypes: tuple[np.dtype, ...]
+    operand_orders: Orders
+    result_orders: Orders
+    aliases: tuple[tuple[int, int], ...]

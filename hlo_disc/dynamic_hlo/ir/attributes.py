@@ -17,12 +17,10 @@ Orders = tuple[Ints, ...]
 class Attributes(TypedDict, total=False):
     """The attributes of an op: those that its row names. They do not change when the op is made."""
 
-    # what an op gives
     value: np.ndarray
     dtype: np.dtype
     shape: Shape
     expr: Dim
-    # axes that an op numbers
     dim: int
     dims: Ints
     perm: Ints
@@ -40,7 +38,6 @@ class Attributes(TypedDict, total=False):
     start_indices_batching_dims: Ints
     start_index_map: Ints
     index_vector_dim: int
-    # an entry for each axis
     start: Shape
     limit: Shape
     stride: Ints
@@ -56,7 +53,6 @@ class Attributes(TypedDict, total=False):
     dilations: Ints
     base_dilations: Ints
     window_dilations: Ints
-    # in which way it computes
     direction: str
     kind: str
     transform: str
@@ -70,14 +66,12 @@ class Attributes(TypedDict, total=False):
     stable: bool
     reverse: bool
     first: Dim
-    # regions, and operands that are theirs
     body: Region
     cond: Region
     select: Region
     branches: tuple[Region, ...]
     carried: int
     count: int
-    # checks and sizes that are computed
     lhs: Dim
     relation: str
     rhs: Dim
@@ -85,7 +79,6 @@ class Attributes(TypedDict, total=False):
     args: Shape
     symbol: str
     effect: bool
-    # library calls
     target: str
     config: tuple[tuple[str, str, str, object], ...]
     ranks: Ints

@@ -7,10 +7,11 @@ clamps it, and a scatter ignores it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.attributes import Attributes
 from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.ops.expr import BOOL, I32, I64, where
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
@@ -33,7 +34,7 @@ class Places:
     """
 
     at: Array
-    numbers: dict[str, Any]
+    numbers: Attributes
     window: Shape
     shape: Shape
 
@@ -73,7 +74,7 @@ def _places(r: AtenReader, shape: Shape, axes: Sequence[int], chosen: Sequence[A
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     dtype = chosen[0].dtype if len(chosen) == 1 else I64
     columns = [index.cast(dtype).expand(-1) for index in chosen]
-    numbers = {
+    numbers: Attributes = {
         "offset_dims": tuple(k if k < first else k + len(batch) for k in range(len(kept))),
         "collapsed_slice_dims": tuple(axes),
         "operand_batching_dims": (),
@@ -105,7 +106,7 @@ def along(r: AtenReader, shape: Shape, axis: int, index: Array, wrap: bool = Tru
     columns = [index if a == axis else iota(r, index.shape, a, I64) for a in axes]
     if len(columns) > 1:
         columns = [column.cast(I64) for column in columns]
-    numbers = {
+    numbers: Attributes = {
         "offset_dims": (),
         "collapsed_slice_dims": tuple(axes),
         "operand_batching_dims": tuple(batching),
@@ -128,7 +129,7 @@ def taken(r: AtenReader, x: Array, places: Places) -> Array:
         if x.shape[axis].is_const and x.shape[axis].value:
             continue
         r.at_most(some, x.shape[axis], f"an element {{0}} is taken of dimension {axis}, which has {{1}}")
-    return x.emit("gather", places.at, **places.numbers, slice_sizes=places.window)
+    return x.emit("gather", places.at, **places.numbers | {"slice_sizes": places.window})
 
 
 def rows(r: AtenReader, x: Array, at: Array) -> Array:
@@ -153,4 +154,4 @@ def put(r: AtenReader, x: Array, places: Places, updates: Array, kind: str = "se
     """Write or combine updates into x. kind: as in `combining`. unique: no two indices are equal."""
     body = combining(r, kind, x.dtype)
     updates = updates.cast(x.dtype).broadcast(places.shape)
-    return x.emit("scatter", places.at, updates, **places.numbers, unique=unique, count=1, body=body)
+    return x.emit("scatter", places.at, updates, **places.numbers | {"unique": unique, "count": 1, "body": body})

@@ -24,6 +24,7 @@ from hlo_disc.stitch.codegen.module import Linked, LinkedFunctions, ModuleBuilde
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.fusion.strided import strided
 from hlo_disc.stitch.origin import Origin
 from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.schedules.two_launches import TwoLaunches
@@ -117,9 +118,16 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
         return known
 
     def sized_group(group: Group) -> Sized:
-        takes = group.schedule.takes_sizes and not device.teams  # else all that is asked is noted
-        small = collapse(group, graph.facts if takes else facts) if group.schedule.collapses else group
-        return arguments.of(small, _free(small)) if takes else as_it_is(small, facts)
+        def collapsed(facts: ShapeFacts) -> Group:
+            return collapse(group, facts) if group.schedule.collapses else group
+
+        if group.schedule.takes_sizes and not device.teams:
+            small = collapsed(graph.facts)
+            sized = arguments.of(small, _free(small))
+            # What is said of arguments may be too little, as it is not said that one is a multiple of a number.
+            if _walks(sized.group, sized.facts) == _walks(small, graph.facts):
+                return sized
+        return as_it_is(collapsed(facts), facts)  # all that is asked is noted
 
     steps: dict[Group, Step] = {}
     alike: dict[tuple[Hashable, ...], Step] = {}
@@ -151,6 +159,13 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
 def _known(sized: Sized, static: Callable[[Value], bool]) -> Static:
     """Answers about the program to questions about a group over arguments. static: of the program's values."""
     return Static(lambda value: static(sized.values.get(value, value)), sized.real)
+
+
+def _walks(group: Group, facts: ShapeFacts) -> list[bool]:
+    """For each operand of a group's dots, whether reshapes in the group leave it in a regular pattern in memory."""
+    reshaped = any(op.name == "reshape" for op in group.ops)
+    dots = [op for op in group.ops if kind(op) == "dot"] if reshaped else []
+    return [strided(x, set(group.ops), facts) is not None for dot in dots for x in dot.operands]
 
 
 def _free(group: Group) -> bool:

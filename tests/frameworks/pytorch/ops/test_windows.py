@@ -77,6 +77,18 @@ def test_windows_are_as_in_eager_mode(name: str):
         torch.testing.assert_close(results(compiled, x), results(fn, x), rtol=1e-4, atol=1e-4)
 
 
+def test_gradients_of_groups_whose_number_of_channels_changes():
+    """Channels are a multiple of the number of groups, which a kernel over sizes of its own would not know."""
+
+    def fn(x, w):
+        return F.conv2d(x, w, None, (2, 1), (1, 1), (2, 1), 2)
+
+    compiled = whole(fn)
+    for inputs, outputs in ((4, 6), (6, 4), (2, 2)):
+        given = torch.randn(2, inputs, 9, 8), torch.randn(outputs, inputs // 2, 3, 2)
+        torch.testing.assert_close(results(compiled, *given), results(fn, *given), rtol=1e-4, atol=1e-4)
+
+
 def test_padding_is_a_number():
     """Padding is a number, of which PyTorch asks whether twice the padding fits 64 bits."""
 

@@ -278,10 +278,12 @@ def sides_of(attrs: Attributes, lhs: int, rhs: int) -> tuple[DotSide, DotSide]:
     """
 
     def side(number: int, rank: int, before: int) -> DotSide:
-        batch, contract = (attrs[name] for name in SIDES[number])
-        free = tuple(a for a in range(rank) if a not in batch + contract)
-        places = [*enumerate(batch), *enumerate(free, len(batch) + before)]
-        return DotSide(batch, contract, free, {axis: place for place, axis in places})
+        of_batch, contracted = SIDES[number]
+        batch, contract = attrs[of_batch], attrs[contracted]
+        free = tuple([a for a in range(rank) if a not in batch and a not in contract])
+        first = len(batch) + before
+        places = (*range(len(batch)), *range(first, first + len(free)))
+        return DotSide(batch, contract, free, dict(zip(batch + free, places, strict=True)))
 
     left = side(0, lhs, 0)
     return left, side(1, rhs, len(left.free))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.ops.axes import SIDES
+from hlo_disc.dynamic_hlo.ops.axes import SIDES, sides_of
 from hlo_disc.dynamic_hlo.ops.expr import I64, where
 from hlo_disc.import_.handlers.arrays import Array, iota
 from hlo_disc.import_.handlers.products.dot import need_alike, numbers_of
@@ -39,7 +39,7 @@ def _ragged_dot(r: Reader, op: ir.OpView, operands: list[Operand]) -> Value:
     mine, theirs = list(dot["lhs_contract"]), list(dot["rhs_contract"])
     if ragged not in mine:
         (group,) = groups
-        free = [a for a in range(lhs.rank) if a not in (*dot["lhs_batch"], *mine)]
+        free = sides_of(dot, lhs.rank, rhs.rank)[0].free
         left = _in_groups(r, lhs, sizes, ragged, (*dot["lhs_batch"], *free[: free.index(ragged)]))
         r.equal(left.shape[0], rhs.shape[group], "the number of group sizes and the group dimension")
         dot |= {"lhs_batch": _next(dot["lhs_batch"]), "lhs_contract": (*_next(dot["lhs_contract"]), 0)}

@@ -6,11 +6,10 @@ import ast
 import functools
 import itertools
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
+import child
 import pytest
 
 ROOT = Path(__file__).parents[2] / "hlo_disc"
@@ -255,10 +254,9 @@ def test_docstrings_say_what_something_is_or_does():
 
 def rooms() -> dict[str, set[str]]:
     """Return the files that lie directly in each directory: those that are tracked, or about to be."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *HOUSE]
-    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True)
+    listed = child.printed("git", "ls-files", "--cached", "--others", "--exclude-standard", *HOUSE, cwd=ROOT.parent)
     found: dict[str, set[str]] = {}
-    for path in map(Path, done.stdout.splitlines()):
+    for path in map(Path, listed.splitlines()):
         if (ROOT.parent / path).exists():
             found.setdefault(str(path.parent), set()).add(path.name)
     return found
@@ -329,8 +327,8 @@ def needed(path: Path) -> set[str]:
             here = path.parent.relative_to(ROOT.parent).parts if node.level else ()
             base = [*here[: len(here) + 1 - node.level], *filter(None, [node.module])]
             found.update(".".join([*base, alias.name]) for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child)
+        for inside in ast.iter_child_nodes(node):
+            visit(inside)
 
     visit(parsed(path.read_text()))
     return found
@@ -385,8 +383,7 @@ def test_a_circle_is_seen(tmp_path):
 def test_import_loads_no_framework():
     heavy = ("jax", "jaxlib", "llvmlite", "torch", "tensorflow", "click", "rich")
     code = f"import sys, hlo_disc; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    assert child.python("-c", code).strip() == "[]"
 
 
 def test_only_public_names_show():

@@ -9,11 +9,11 @@ import ast
 import importlib.util
 import os
 import pkgutil
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import child
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "examples", "hlo_disc", "tests", "tools")
@@ -50,9 +50,7 @@ def modules_in(package: str) -> set[str]:
 def not_loaded_by(package: str, names: set[str]) -> set[str]:
     """Return the names that a package does not have when it alone was imported."""
     code = f"import {package} as p; print(*(name for name in {sorted(names)} if not hasattr(p, name)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert not done.returncode, done.stderr
-    return set(done.stdout.split())
+    return set(child.python("-c", code, cwd=ROOT).split())
 
 
 def test_files_import_what_they_use():
@@ -83,9 +81,7 @@ print(f.stats().compilations, *(m for m in sys.modules if m not in before and m.
     found = []
     for _ in range(2):
         env = os.environ | {"HLO_DISC_CACHE": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env)
-        assert not done.returncode, done.stderr
-        found.append(done.stdout.split())
+        found.append(child.python("-c", code, cwd=ROOT, env=env).split())
     assert len(found[0]) > 50
     assert found[1] == ["1"]
 
@@ -104,5 +100,4 @@ with mlir.context():
     assert isinstance(ir.Type.parse("!llvm.ptr"), llvm.PointerType)
 assert f(jnp.ones((3,))).shape == (3,)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert not done.returncode, done.stderr
+    child.python("-c", code, cwd=ROOT)

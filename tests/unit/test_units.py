@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import child
 import depth
 
 UNIT = Path(__file__).parent
@@ -31,6 +30,4 @@ sys.exit(pytest.main(["-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[1:]]
 
 def test_they_need_no_compiler():
     """They run without a compiler or anything that is built, each fifth of them without `--full`."""
-    directories = [str(UNIT / name) for name in DIRECTORIES]
-    done = subprocess.run([sys.executable, "-c", BLOCKED, *directories], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    child.python("-c", BLOCKED, *(UNIT / name for name in DIRECTORIES))

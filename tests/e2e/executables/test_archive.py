@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
+import child
 import jax
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def build(place: Path, *programs: str) -> bytes:
     """Make an archive as `make kernels` does, in another process, for the levels of this machine."""
     levels = [option for level in kernel_runner.levels() for option in ("--level", level)]
     chosen = [option for name in programs for option in ("--program", name)]
-    subprocess.run([sys.executable, TOOL, *chosen, *levels, "--output", place], check=True, capture_output=True)
+    child.python(TOOL, *chosen, *levels, "--output", place)
     return place.read_bytes()
 
 

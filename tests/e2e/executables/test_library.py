@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import re
 import shutil
-import subprocess
 import threading
 from pathlib import Path
 
+import child
 import depth
 import emulated
 import jax
@@ -331,7 +331,7 @@ def test_libraries_keep_to_themselves_and_the_same_input_gives_the_same_bytes(ex
     np.testing.assert_array_equal(both[1](normal(3))[0], normal(3) + 1)
     np.testing.assert_array_equal(both[0](normal(3, 33))[0], exe(normal(3, 33)))
     path = Path(library._library._name)
-    names = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True).stdout
+    names = child.printed("nm", "-D", "--defined-only", path)
     assert {line.split()[2].partition("_")[0] for line in names.splitlines()} == {"layer"}
     again = folder / "again"
     again.mkdir()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import child
 import emulated
 import jax
 import numpy as np
@@ -27,8 +26,7 @@ def example():
 
 
 def test_what_it_prints():
-    made = subprocess.run([sys.executable, EXAMPLE, "--tokens", "4"], capture_output=True, text=True, check=True)
-    lines = made.stdout.splitlines()
+    lines = child.python(EXAMPLE, "--tokens", "4").splitlines()
     if jax.devices()[0].platform == "cpu":
         assert lines[0] == "there is no GPU, or JAX does not see it: on the CPU"
     assert len(lines) == 6 and all(re.search(r" s:( \d+){4}$", line) for line in lines[1:5])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
+import child
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,10 +84,7 @@ print(f(x).tolist(), sum(hits))
 def test_the_persistent_cache_of_jax_serves_other_processes(tmp_path):
     def run(seed: int, weight: int) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
-        command = [sys.executable, "-c", PROGRAM, str(weight)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
-        assert not done.returncode, done.stderr
-        return done.stdout
+        return child.python("-c", PROGRAM, weight, cwd=tmp_path, env=environment)
 
     assert run(1, 6) == "[4.0, 3.0, 2.0, 1.0] 0\n"
     files = sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith("jit_f"))

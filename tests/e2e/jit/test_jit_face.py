@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-import subprocess
-import sys
 import threading
 import warnings
 
+import child
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,8 +117,7 @@ import numpy as np
 exe = pickle.load(open("exe.pickle", "rb"))
 print(exe(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)).sum(), "jax" in sys.modules)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert run.stdout == "12.0 False\n", run.stderr
+    assert child.python("-c", code, cwd=tmp_path) == "12.0 False\n"
 
 
 @pytest.mark.parametrize(

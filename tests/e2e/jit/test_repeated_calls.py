@@ -7,14 +7,13 @@ import gc
 import importlib
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import child
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -492,7 +491,5 @@ def test_on_another_device(tmp_path: Path) -> None:
     """
     cached = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     for _ in range(2):
-        command = [sys.executable, "-c", textwrap.dedent(text)]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **cached})
-        assert done.stdout == "right\n" and done.returncode == 0, done.stderr[-3000:]
+        assert child.python("-c", textwrap.dedent(text), env={**os.environ, **cached}) == "right\n"
     assert any(path.name.startswith("jit_hlo_disc_held") for path in tmp_path.iterdir())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import child
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sentence_embedding_torch.py"
 
 
 def test_sentence_embeddings() -> None:
-    made = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr[-3000:]
-    *batches, programs = made.stdout.splitlines()
+    *batches, programs = child.python(EXAMPLE).splitlines()
     assert len(batches) == 5 and programs.startswith("graph 1, inference: 1 program, 0 ops left")
     for line in batches:
         (apart,) = re.findall(r"apart from the JAX model (\S+), from eager mode (\S+)$", line)

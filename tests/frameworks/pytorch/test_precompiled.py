@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 
+import child
 import pytest
 import torch
 from torch import nn
@@ -69,11 +70,8 @@ check(run, Counting(), True)
 
 def test_another_process_reads_it(tmp_path):
     precompiled(Counting(), torch.ones(2, 3, requires_grad=True)).save_compiled_function(str(tmp_path / "saved"))
-    here = Path(__file__).parent
-    made = subprocess.run(
-        [sys.executable, "-c", READER, str(tmp_path / "saved")], cwd=here, capture_output=True, text=True, timeout=120
-    )
-    assert made.returncode == 0, made.stderr
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    child.python("-c", READER, tmp_path / "saved", env={**os.environ, "PYTHONPATH": paths}, timeout=120)
 
 
 def test_what_cannot_be_compiled_is_an_error():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import child
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -293,8 +293,7 @@ print(ral.pool_threads())
 """
     for threads, options, expected in ((1, "", 0), (2, "", min(2, ral.usable_cores()) - 1), (1, ", threads=2", 1)):
         text = code.replace("THREADS", str(threads)).replace("OPTIONS", options)
-        run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=120)
-        assert int(run.stdout) == expected
+        assert int(child.python("-c", text, timeout=120)) == expected
 
 
 def test_no_memory(double: hlo_disc.Executable) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import child
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NUMBER = r"(\d\.\de[-+]\d+)"
@@ -13,9 +13,7 @@ NUMBER = r"(\d\.\de[-+]\d+)"
 
 def lines(name: str) -> list[str]:
     """Return the lines that an example prints."""
-    made = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr[-3000:]
-    return made.stdout.splitlines()
+    return child.python(EXAMPLES / name).splitlines()
 
 
 def test_sentence_embeddings() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import child
 import keras
 import numpy as np
 import pytest
@@ -148,8 +149,7 @@ def test_a_saved_model_with_a_program_inside(tmp_path):
     for n in (3, 1, 0):
         np.testing.assert_allclose(executable(some(n, 4).numpy())["y"], layer(some(n, 4)), atol=1e-5)
     # Another process has the machine code, and not the function.
-    command = [sys.executable, "-c", COMPILES, str(tmp_path / "model")]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    told = child.python("-c", COMPILES, tmp_path / "model")
     assert told.startswith("tf.HloDiscCall at ") and "compile in a process that has the function" in told
     command = [sys.executable, "-m", "hlo_disc", "compile", str(tmp_path / "model"), "-o", str(tmp_path / "m.disc")]
     ran = subprocess.run(command, capture_output=True, text=True)

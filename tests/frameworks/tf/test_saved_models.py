@@ -1,8 +1,6 @@
 """SavedModels and functions of TensorFlow for `hlo_disc.compile` and its command: their weights are constants."""
 
-import subprocess
-import sys
-
+import child
 import emitted
 import keras
 import numpy as np
@@ -19,8 +17,7 @@ def test_a_saved_model_becomes_a_file_that_runs_without_tensorflow(tmp_path):
     make, _, argument = MODELS["bert"]
     model = make()
     model.export(str(tmp_path / "model"), verbose=False)
-    command = [sys.executable, "-m", "hlo_disc", "compile", str(tmp_path / "model"), "-o", str(tmp_path / "bert.disc")]
-    subprocess.run(command, check=True, capture_output=True)
+    child.python("-m", "hlo_disc", "compile", tmp_path / "model", "-o", tmp_path / "bert.disc")
     np.savez(tmp_path / "calls.npz", x=argument(3).numpy(), y=model(argument(3)).numpy())
     code = f"""
 import sys, numpy as np, hlo_disc
@@ -29,7 +26,7 @@ with np.load({str(tmp_path / "calls.npz")!r}) as file:
     np.testing.assert_allclose(executable(file["x"])["output_0"], file["y"], atol=1e-5)
 assert "tensorflow" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    child.python("-c", code)
 
 
 def test_names_of_sizes(tmp_path):
@@ -90,8 +87,8 @@ def test_stablehlo_of_a_saved_model(tmp_path, name):
     make, _, argument = MODELS[name]
     model = make()
     model.export(str(tmp_path / "model"), verbose=False)
-    command = [sys.executable, "-m", "hlo_disc", "compile", str(tmp_path / "model"), "--emit", "stablehlo"]
-    subprocess.run([*command, "-o", str(tmp_path / "model.mlir")], check=True, capture_output=True)
+    command = ["hlo_disc", "compile", tmp_path / "model", "--emit", "stablehlo", "-o", tmp_path / "model.mlir"]
+    child.python("-m", *command)
     text = (tmp_path / "model.mlir").read_text()
     calls = [([argument(n).numpy()], [model(argument(n)).numpy()]) for n in (3, 1, 8)]
     emitted.check(text, calls)

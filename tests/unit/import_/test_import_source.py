@@ -1,9 +1,8 @@
 """The forms of programs that are accepted, and the errors for everything else."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
+import child
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,8 +122,7 @@ for data in map(bytes.fromhex, sys.stdin.read().split()):
 """
     text = TEXT[: TEXT.rindex("}")].encode()
     stdin = " ".join(data.hex() for data in (bytecode(), artifact(), text))
-    run = subprocess.run([sys.executable, "-c", code], input=stdin, text=True, capture_output=True)
-    assert run.returncode == 0, run.stderr
+    child.python("-c", code, input=stdin)
 
 
 def test_modules_without_main():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import child
 import pytest
 
 RUNNER = Path(__file__).parents[2] / "mutants" / "run.py"
@@ -45,14 +45,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_every_fragment_occurs_once():
-    done = subprocess.run([sys.executable, str(RUNNER), "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    child.python(RUNNER, "--check")
 
 
 def test_a_few_are_of_the_files_that_a_change_touches():
-    done = subprocess.run([sys.executable, "-c", LISTED], cwd=RUNNER.parent, capture_output=True, text=True)
-    first, second = done.stdout.splitlines()
-    assert first.split()[:2] == ["True", "True"] and "ral/core/threads/team.cc" not in first, done.stderr
+    first, second = child.python("-c", LISTED, cwd=RUNNER.parent).splitlines()
+    assert first.split()[:2] == ["True", "True"] and "ral/core/threads/team.cc" not in first
     assert second == "[] []"
 
 

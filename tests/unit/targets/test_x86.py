@@ -6,11 +6,10 @@ import ctypes
 import gc
 import os
 import struct
-import subprocess
-import sys
 import threading
 import types
 
+import child
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
@@ -339,7 +338,5 @@ def compiled(times):
 first = compiled(20)
 print((compiled(40) - first) // 40)
 """
-    environment = {**os.environ, "PYTHONMALLOC": "malloc"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 4096  # 1.5 KiB are llvmlite's
+    printed = child.python("-c", code, env={**os.environ, "PYTHONMALLOC": "malloc"})
+    assert int(printed) < 4096  # 1.5 KiB are llvmlite's

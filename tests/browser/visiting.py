@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 PICTURES = Path("build/page")
 WIDTHS = (390, 1280)
+PATIENCE = 120_000  # milliseconds, after which a page that does not come is an error
+expect.set_options(timeout=PATIENCE)
 # Nothing but the page is loaded, and nothing needs a GPU or a sandbox.
 ARGUMENTS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync""".split()
@@ -50,7 +52,7 @@ def browser() -> Iterator[Browser]:
     if not found:
         pytest.exit("there is no browser: install one (apt-get install chromium), or say CHROME=FILE", 1)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        started = playwright.chromium.launch(executable_path=found, args=ARGUMENTS, timeout=PATIENCE)
         yield started
         started.close()
 
@@ -58,5 +60,6 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(params=WIDTHS)
 def visit(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Callable[[Path], Visit]]:
     context = browser.new_context(viewport={"width": request.param, "height": 900})
+    context.set_default_timeout(PATIENCE)
     yield lambda path: Visit(context.new_page(), path)
     context.close()

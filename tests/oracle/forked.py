@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-SECONDS = 20  # after which a child that waits for something is ended
+SECONDS = 120  # after which a child that waits for something is ended
 
 
 def holds_in_child(check: Callable[[], bool]) -> bool:

@@ -7,6 +7,7 @@ import gc
 import re
 import subprocess
 import threading
+import timeit
 from collections.abc import Callable, Iterator
 
 import depth
@@ -140,8 +141,10 @@ def test_every_call_of_the_driver_may_fail(name, target, error, raised):
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_calls_leak_nothing_and_launches_are_cheap(target):
     program = launches.compiled(target)
-    assert launches.idle(launches.of_a_launch, program) < 1.5e-6
-    assert launches.idle(launches.leaked, program, launches.CALLS) == 0
+    addition = min(timeit.repeat("n += 1", "n = 0", number=100_000, repeat=9)) / 100_000
+    assert launches.idle(launches.of_a_launch, program) < 30 * addition  # measured: 6
+    gc.collect()
+    assert launches.idle(launches.leaked, program, launches.CALLS) <= 0
 
 
 def test_an_error_names_the_kernel():

@@ -77,6 +77,7 @@ def nothing_is_left(monkeypatch, emulated_targets) -> Iterator[None]:
     monkeypatch.setattr(contexts, "_STREAMS", dict(contexts._STREAMS))
     for stream in (THEIRS, OTHERS):
         emulated.emulator().fake_stream(ctypes.c_void_p(stream))
+    gc.collect()
     before = ral.device_blocks(), ral.live_bytes()
     yield
     gc.collect()

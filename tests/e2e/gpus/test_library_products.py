@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import subprocess
@@ -37,6 +38,7 @@ TYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f16"
 def nothing_is_left(emulated_targets, request) -> Iterator[None]:
     """Register targets whose dots are a library's from LEAST on, and check that nothing is left of a test."""
     emulated.register_products(LEAST)
+    gc.collect()
     before = ral.device_blocks(), ral.live_bytes(), request.session.testsfailed
     yield
     emulated.emulator().fake_fail(0, 0)

@@ -250,7 +250,7 @@ def test_no_memory(chained):
         finally:
             ral.fail_next_allocation(0)
         gc.collect()
-        assert ral.live_bytes() == before
+        assert ral.live_bytes() <= before
     assert failures >= 3
     assert len(chained(x)) == 2
 

@@ -70,7 +70,7 @@ MODELS: dict[str, Model] = {
     "sd3": of("SD3Transformer2DModel", words_and(4, 8, 8, whole=False), sample_size=8, in_channels=4, out_channels=4,
         num_layers=1, attention_head_dim=8, num_attention_heads=2, joint_attention_dim=16, caption_projection_dim=16,
         pooled_projection_dim=12),
-    "flux": of("FluxTransformer2DModel", words_and(64, 4, whole=False, img_ids=torch.rand(64, 3),
+    "flux": of("FluxTransformer2DModel", words_and(64, 4, whole=False, img_ids=torch.arange(192.0).reshape(64, 3) / 192,
         txt_ids=torch.zeros(5, 3)), in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
         num_attention_heads=2, joint_attention_dim=16, pooled_projection_dim=12, axes_dims_rope=(4, 4, 8)),
 }  # fmt: skip

@@ -8,7 +8,8 @@ import torch
 import hlo_disc.torch
 from hlo_disc.errors import FallbackWarning
 
-TABLES = [torch.randn(5, 7), torch.zeros(5, 7), torch.ones(6, 4), torch.randn(30, 2)]
+SEED = torch.Generator().manual_seed(0)
+TABLES = [torch.randn(5, 7, generator=SEED), torch.zeros(5, 7), torch.ones(6, 4), torch.randn(30, 2, generator=SEED)]
 NUMBERS = [torch.tensor(n) for n in (3, 0, 1, 5)]
 
 

@@ -71,7 +71,7 @@ check(run, Counting(), True)
 def test_another_process_reads_it(tmp_path):
     precompiled(Counting(), torch.ones(2, 3, requires_grad=True)).save_compiled_function(str(tmp_path / "saved"))
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    child.python("-c", READER, tmp_path / "saved", env={**os.environ, "PYTHONPATH": paths}, timeout=120)
+    child.python("-c", READER, tmp_path / "saved", env={**os.environ, "PYTHONPATH": paths}, timeout=300)
 
 
 def test_what_cannot_be_compiled_is_an_error():

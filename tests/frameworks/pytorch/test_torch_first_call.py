@@ -79,7 +79,7 @@ def test_jax_is_imported_for_ops_that_it_traces():
 def test_a_thread_makes_the_others():
     f = compiled(sums)
     f(torch.randn(8, 5))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while counts()[0]:
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -173,7 +173,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.parametrize(("text", "printed"), [("", []), (FORK, ["7"])], ids=["end", "fork"])
 def test_a_process_may_end_or_fork_right_after_its_first_call(text, printed):
     for _ in range(depth.examples(1, 3)):
-        done = subprocess.run([sys.executable, "-c", PROGRAM + text], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", PROGRAM + text], capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stdout.split()) == (0, ["8.0", "40.0", *printed]), done.stderr
         assert "Error" not in done.stderr and "Fatal" not in done.stderr
 

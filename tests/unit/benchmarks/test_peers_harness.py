@@ -164,7 +164,7 @@ def test_real_processes(monkeypatch, tmp_path):
     work = least_work(ADD_ONE, "f32")
     modules = dict.fromkeys(described, "jax")
     one = Measurement(
-        ADD_ONE, "f32", described, modules, LIMITS, work, Budget.of(30.0, 1, 2), lambda text: None, running
+        ADD_ONE, "f32", described, modules, LIMITS, work, Budget.of(300.0, 1, 2), lambda text: None, running
     )
     found = one.run()
     for process in running.values():

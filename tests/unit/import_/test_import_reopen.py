@@ -16,9 +16,8 @@ from hlo_disc.import_.stablehlo.source import load_module
 F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
 B, S = 3, 77  # sizes that occur nowhere else
 X = ((B, S, 8), "(b, s, _)")
-random = np.random.default_rng(0)
-TABLE = random.standard_normal((512, 8)).astype(F32)
-W = random.standard_normal((8, 8)).astype(F32)
+TABLE = np.random.default_rng(0).standard_normal((512, 8)).astype(F32)
+W = np.random.default_rng(1).standard_normal((8, 8)).astype(F32)
 
 
 def layer_norm(x):
@@ -75,6 +74,7 @@ def reopened(fn, *specs):
 
 
 def inputs(graph, sizes):
+    random = np.random.default_rng(2)
     for value in graph.inputs:
         shape = [d.evaluate(sizes) for d in value.shape]
         array = random.integers(0, 2, shape) if value.dtype == I32 else random.standard_normal(shape)

@@ -64,7 +64,7 @@ def test_what_is_noted_of_tests(run, tmp_path):
     for file, text in zip(files, FILES.values(), strict=True):
         file.write_text(text)
     where = run.environment_of("unit/oracle/test_mutants.py")
-    status, notes = run.noted(where, [str(file) for file in files], 60, package, ["--rootdir", str(tmp_path)])
+    status, notes = run.noted(where, [str(file) for file in files], 300, package, ["--rootdir", str(tmp_path)])
     noted = ["collection: test_a.py", "setup: test_b.py::test_setup", "import: test_b.py::test_import"]
     assert [str(note) for note in notes] == [*noted, "test: test_c.py::test_teardown"]
     assert str(run.outcome_of(status, notes)) == "test: test_c.py::test_teardown"

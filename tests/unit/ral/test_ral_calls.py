@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import shutil
 import subprocess
@@ -334,8 +335,9 @@ def test_functions_of_another_process_are_refused() -> None:
 
 
 def test_a_failed_instantiation_frees_what_it_took(library: ctypes.CDLL) -> None:
+    gc.collect()
     before = live_bytes()
     for _ in range(3):
         with pytest.raises(CallError):
             hlo_disc.compile(next_module(-1))
-    assert live_bytes() == before and library.count_alive() == 0
+    assert live_bytes() <= before and library.count_alive() == 0

@@ -115,7 +115,7 @@ assert (exe(x)[0] == x + 1).all()
 print("fine")
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
     assert (child.returncode, child.stdout, child.stderr) == (0, "fine\n", "")
 
 

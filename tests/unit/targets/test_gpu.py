@@ -29,6 +29,7 @@ def test_code_is_for_what_is_asked_for(target, levels):
     assert tuple(vendor.notes(program.object)) == levels == tuple(program.features[: len(levels)])
 
 
+@pytest.mark.usefixtures("all_kernels_built")  # which compile in no other thread
 def test_what_fails_leaves_threads_as_they_were():
     before = sys.getswitchinterval()
     with workers.short_turns(), pytest.raises(UnsupportedOpError):

@@ -173,7 +173,7 @@ def test_what_is_left_is_not_begun():
         made.add(first)
         made.add(lambda: ended.append(1))
         began.wait()
-        threading.Timer(0.1, gate.set).start()
+        threading.Timer(0.5, gate.set).start()
     assert not ended and not helpers()
 
 

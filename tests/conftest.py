@@ -197,6 +197,17 @@ def shared_kernels(request: pytest.FixtureRequest, kernels_of_the_run: Path) -> 
         yield
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Give a test of a framework the same random numbers and weights, whichever tests ran before it."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+    if "tensorflow" in sys.modules:
+        import keras
+
+        keras.utils.set_random_seed(0)
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--update-golden")

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 PICTURES = Path("build/page")
 WIDTHS = (390, 1280)
 PATIENCE = 120_000  # milliseconds, after which a page that does not come is an error
-expect.set_options(timeout=PATIENCE)
 # Nothing but the page is loaded, and nothing needs a GPU or a sandbox.
 ARGUMENTS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync""".split()
@@ -51,6 +50,7 @@ def browser() -> Iterator[Browser]:
     found = os.environ.get("CHROME") or next(filter(None, map(shutil.which, names)), None)
     if not found:
         pytest.exit("there is no browser: install one (apt-get install chromium), or say CHROME=FILE", 1)
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=ARGUMENTS, timeout=PATIENCE)
         yield started

@@ -24,15 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Give a test the same random numbers whichever tests ran before it."""
-    if hardware.is_there():
-        import torch
-
-        torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
 def no_error_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     hardware.check(request.node.nodeid)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import subprocess
-import sys
 import threading
 import warnings
 
+import child
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,7 +175,7 @@ def test_a_device_and_a_mesh():
         check()
         assert f.stats().calls == 6 and f.stats().compilations == 3, str(f.stats())
     """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    child.python("-W", "error", "-c", code)
 
 
 def test_compilations_are_logged_as_those_of_jax(caplog):

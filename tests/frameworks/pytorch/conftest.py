@@ -2,14 +2,4 @@
 
 from importlib.util import find_spec
 
-import pytest
-
 collect_ignore_glob = [] if find_spec("torch") else ["*"]
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Give a test the same random numbers whichever tests ran before it."""
-    import torch
-
-    torch.manual_seed(0)

@@ -33,5 +33,7 @@ def test_agree(program):
         got = by_pytorch(program, eager, sizes)
         assert [x.shape for x in got] == [x.shape for x in expected]
         for a, b in zip(got, expected, strict=True):
-            # as a whole: where an element is nearly 0 before a ReLU, digits decide which gradient passes
-            assert np.linalg.norm((a - b).ravel()) <= (1e-2 if program.trains else 1e-3) * np.linalg.norm(b.ravel())
+            if program.trains:  # as a whole: where an element is nearly 0 before a ReLU, digits decide what passes
+                assert np.linalg.norm((a - b).ravel()) <= 1e-2 * np.linalg.norm(b.ravel()), sizes
+            else:
+                assert np.abs(a - b).max() <= 1e-3 * np.abs(b).max(), sizes

@@ -3,17 +3,7 @@
 import os
 from importlib.util import find_spec
 
-import pytest
-
 collect_ignore_glob = [] if find_spec("tensorflow") else ["*"]
 # oneDNN's convolutions give images without any the wrong number of channels.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Give a test the same random numbers, and Keras's layers the same weights, whichever tests ran before it."""
-    import keras
-
-    keras.utils.set_random_seed(0)
